@@ -347,7 +347,7 @@ def test_a_short_answer_may_have_a_full_stop() -> None:
         ({"messages": [USER]}, "the conversation has no turn of the assistant"),
         ({"messages": [assistant("7")]}, "the conversation has no turn of the user"),
         ({"messages": [USER, assistant("")]}, "the assistant's last turn is empty"),
-        ({"messages": [USER, {**assistant(""), "content": None, "reasoning_content": "Hm."}]}, "has thoughts but no answer"),
+        ({"messages": [USER, {**assistant(""), "content": None, "reasoning_content": "Hm."}]}, ".*has thoughts but no answer"),
         ({"messages": ["hello"]}, "a turn of the conversation is no object with role and content"),
         ({"messages": [USER, {"role": "assistant", "content": 7}]}, "the content of a turn is no text"),
     ],
