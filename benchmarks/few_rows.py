@@ -37,8 +37,8 @@ def _read(path: Path) -> Rows:
 
 
 def choice(data: Path, chance: random.Random) -> Iterator[dict[str, Any]]:
-    """Problems of two to four steps with five numbers to choose from, equally far apart. The right one is as often the smallest as
-    any other, so that the options alone give nothing away."""
+    """Problems of two to four steps with five numbers to choose from, equally far apart. The right one has each rank equally
+    often, so that the options alone give nothing away."""
     for row in _read(data / "gsm8k" / "train.jsonl"):
         solution, _, answer = row["answer"].partition("####")
         steps = [line for line in _NOTE.sub("", solution).strip().split("\n") if line.strip()]

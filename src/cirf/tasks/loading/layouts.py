@@ -134,7 +134,7 @@ def _context(row: Mapping[str, Any]) -> str | None:
         value = value.get("contexts", _titled(value)) if isinstance(value, Mapping) else value
         if isinstance(value, list) and value and all(isinstance(each, list) and len(each) == 2 for each in value):
             value = _titled({"title": [each[0] for each in value], "sentences": [each[1] for each in value]})
-        text = value if _is_text(value) else _lines(value)
+        text: str | None = value if isinstance(value, str) and _is_text(value) else _lines(value)
         if text is not None and not row["question"].startswith("Premise:"):
             return text
     return None
