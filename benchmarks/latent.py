@@ -95,7 +95,7 @@ def _round(asked: _Side, sizes: list[int], largest: int) -> tuple[dict[int, floa
         for size in sizes[:: 1 if turn % 2 else -1]:
             started = time.perf_counter()
             written[size] += decode.generate(
-                asked.model, asked.tokenizer, batch, asked.cap, batch_size=size, prefixes=asked.thinking
+                asked.model, asked.tokenizer, batch, asked.cap, decode.Decoding(prefixes=asked.thinking), batch_size=size
             )
             seconds[size] += time.perf_counter() - started
     return seconds, written
@@ -130,7 +130,7 @@ def main() -> None:
     prompts.sort(key=lambda prompt: -len(tokenizer(prompt, add_special_tokens=False).input_ids))  # as an evaluation's batches
     sides = {options.batch: f"batches of {options.batch}", 1: "one at a time"}
     for size in sides:  # to warm up
-        decode.generate(model, tokenizer, prompts[:size], 4, batch_size=size, prefixes=thinking)
+        decode.generate(model, tokenizer, prompts[:size], 4, decode.Decoding(prefixes=thinking), batch_size=size)
     rounds = [_round(asked, list(sides)[:: 1 if number % 2 else -1], options.batch) for number in range(options.rounds)]
     seconds = {size: statistics.median(taken[size] for taken, _ in rounds) for size in sides}
     ratios = sorted(taken[1] / taken[options.batch] for taken, _ in rounds)

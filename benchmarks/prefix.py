@@ -61,13 +61,15 @@ def main() -> None:
         batch = prompts[start : start + options.batch]
         for name in list(sides)[:: 1 if turn % 2 else -1]:
             if options.batch == 1:
-                timed = decode.generate_one(model, tokenizer, batch[0], options.cap, prefixes=sides[name])
+                timed = decode.generate_one(model, tokenizer, batch[0], options.cap, decode.Decoding(prefixes=sides[name]))
                 seconds[name] += timed.seconds
                 first[name] += timed.first_token_seconds or 0.0
                 texts[name].append(timed.text)
                 continue
             started = time.perf_counter()
-            made = decode.generate(model, tokenizer, batch, options.cap, batch_size=options.batch, prefixes=sides[name])
+            made = decode.generate(
+                model, tokenizer, batch, options.cap, decode.Decoding(prefixes=sides[name]), batch_size=options.batch
+            )
             seconds[name] += time.perf_counter() - started
             texts[name] += [output.text for output in made]
     count = len(prompts)

@@ -150,7 +150,7 @@ def answered(
     """Rows of some problems: their greedy answers, or ``votes`` samples of the only one in each of `WAYS`."""
     from cirf.evaluation.harness import hide, judge
     from cirf.evaluation.harness import read as taken
-    from cirf.lm.decoding.generate import generate, sample_many
+    from cirf.lm.decoding.generate import Decoding, generate, sample_many
     from cirf.lm.prompt import encode, prompt_text
     from cirf.lm.vocabulary import names_in
 
@@ -163,12 +163,12 @@ def answered(
         drawn = [way for way in WAYS if names or way != "rest" for _ in range(votes)]
         problems, order = [problems[0]] * len(drawn), list(range(len(drawn)))
         steer = [recorder, Places(drawn, ids[1:], lambda token: "\n" in tokenizer.decode([token]))]
-        outputs = sample_many(model, tokenizer, prompts[0], cap, len(drawn), TEMPERATURE, TOP_P, 1, steer=lambda: steer)
+        outputs = sample_many(model, tokenizer, prompts[0], cap, len(drawn), Decoding(TEMPERATURE, TOP_P, 1, steer=lambda: steer))
     else:
         drawn = ["greedy"] * len(prompts)
         lengths = [len(encode(tokenizer, prompt)) for prompt in prompts]
         order = sorted(range(len(prompts)), key=lambda place: (-lengths[place], place))  # as `generate` puts them
-        outputs = generate(model, tokenizer, prompts, cap, batch_size=len(prompts), steer=lambda: [recorder])
+        outputs = generate(model, tokenizer, prompts, cap, Decoding(steer=lambda: [recorder]), batch_size=len(prompts))
     rows = []
     for place, (problem, output) in enumerate(zip(problems, outputs, strict=True)):
         parsed, correct = judge(taken(method, output)[1], problem, task)

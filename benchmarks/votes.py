@@ -46,9 +46,9 @@ def _stock(model: Any, tokenizer: Any, cap: int, votes: int) -> Callable[[str], 
 
 
 def _ours(model: Any, tokenizer: Any, cap: int, votes: int) -> Callable[[str], int]:
-    from cirf.lm.decoding.generate import sample_many
+    from cirf.lm.decoding.generate import Decoding, sample_many
 
-    how = (cap, votes, TEMPERATURE, TOP_P, 1)
+    how = (cap, votes, Decoding(TEMPERATURE, TOP_P, 1))
     return lambda prompt: max(one.tokens for one in sample_many(model, tokenizer, prompt, *how))
 
 

@@ -27,7 +27,7 @@ from safetensors.torch import load_file
 
 from cirf import methods
 from cirf.evaluation.harness import hide
-from cirf.lm.decoding.generate import generate
+from cirf.lm.decoding.generate import Decoding, generate
 from cirf.lm.prompt import encode, end_token, prompt_text
 from cirf.lm.training import finetune as training
 from cirf.lm.training.batches import Feature, tokenise
@@ -201,7 +201,7 @@ def test_an_overfitted_model_stops(context: Context, name: str) -> None:
         return
     length = max(len(feature.ids) - feature.start for feature in seen.features)
     prompts = [row.prompt for row in seen.rows]
-    outputs = generate(model, tokenizer, prompts, length + 2, prefixes=beginnings(context, name, model, tokenizer))
+    outputs = generate(model, tokenizer, prompts, length + 2, Decoding(prefixes=beginnings(context, name, model, tokenizer)))
     assert [output.truncated for output in outputs] == [False] * 8
     assert {output.ids[-1] for output in outputs} == {end_token(tokenizer)}
     right = sum(output.ids == feature.ids[feature.start :] for output, feature in zip(outputs, seen.features, strict=True))
@@ -230,7 +230,7 @@ def test_alone_or_in_a_padded_batch_a_question_has_the_same_logits_and_answer(co
         alone = torch.stack([model(input_ids=torch.tensor([one])).logits[0, -1] for one in encoded])
     torch.testing.assert_close(together, alone, atol=1e-4, rtol=0)
     begins = beginnings(context, name, model, tokenizer)
-    at_once, one_by_one = (generate(model, tokenizer, prompts, 6, batch_size=size, prefixes=begins) for size in (32, 1))
+    at_once, one_by_one = (generate(model, tokenizer, prompts, 6, Decoding(prefixes=begins), batch_size=size) for size in (32, 1))
     assert at_once == one_by_one
 
 
@@ -429,5 +429,5 @@ def test_the_same_seed_gives_the_same_answers_and_another_one_others(context: Co
     model, tokenizer = models.load_for(context, name)
     prompts = [asked(context, name, problem, tokenizer) for problem in context.test()["sums"]]
     begins = beginnings(context, name, model, tokenizer)
-    drawn = [generate(model, tokenizer, prompts, 8, 9.0, 1.0, seed, prefixes=begins) for seed in (1, 1, 2)]
+    drawn = [generate(model, tokenizer, prompts, 8, Decoding(9.0, 1.0, seed, prefixes=begins)) for seed in (1, 1, 2)]
     assert drawn[0] == drawn[1] != drawn[2]

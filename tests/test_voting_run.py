@@ -31,7 +31,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, int]]]:
     sample = decode.sample_many
 
     def counting(*given: Any, **named: Any) -> list[decode.Output]:
-        found.append((given[8] if len(given) > 8 else 0, given[4]))
+        found.append((given[6], given[4]))
         return sample(*given, **named)
 
     monkeypatch.setattr(decode, "sample_many", counting)
@@ -140,7 +140,7 @@ def test_the_fallback_is_timed_as_its_answers_were_drawn(finished: Path, tmp_pat
     answer = decode.generate_one
 
     def watched(model: Any, tokenizer: Any, prompt: str, cap: int, *more: Any, **named: Any) -> Any:
-        drawn.append(more[:2])
+        drawn.append((more[0].temperature, more[0].top_p))
         return answer(model, tokenizer, prompt, cap, *more, **named)
 
     monkeypatch.setattr(decode, "generate_one", watched)

@@ -14,7 +14,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from cirf.cpu import packed as grouped_attention
 from cirf.cpu.packed import FEW, NAME, group_queries, settle
-from cirf.lm.decoding.generate import generate, generate_one, sample_many
+from cirf.lm.decoding.generate import Decoding, generate, generate_one, sample_many
 from cirf.lm.prompt import prompt_text
 from cirf.lm.training import attention
 from cirf.lm.training.attention import for_rows
@@ -109,7 +109,7 @@ def test_answers_stay_the_same(tiny: Any, tokenizer: Any, kind: str) -> None:
     prompts = [prompt_text(tokenizer, text) for text in ("Hi?", "What is 12 plus 7?", "Anna has 3 apples and buys 4 more.")]
 
     def answers() -> list[Any]:
-        drawn = sample_many(model, tokenizer, prompts[1], 12, 5, 1.0, 0.9, 3)
+        drawn = sample_many(model, tokenizer, prompts[1], 12, 5, Decoding(1.0, 0.9, 3))
         return [generate(model, tokenizer, prompts, 12), generate_one(model, tokenizer, prompts[2], 12).ids, drawn]
 
     before = answers()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tokenizers import Regex
 
 from cirf.lm.decoding.calculator import Calculator, fits, is_whole
-from cirf.lm.decoding.generate import generate, generate_one, sample_many
+from cirf.lm.decoding.generate import Decoding, generate, generate_one, sample_many
 from cirf.lm.decoding.trace_grammar import Steered, Steering
 from cirf.lm.prompt import encode, prompt_text, stop_ids
 from cirf.lm.vocabulary import token_names
@@ -171,9 +171,9 @@ def test_models_write_so_however_they_are_asked(tiny: Any, tokenizer: Any, wante
     def steer() -> tuple[Any, ...]:
         return Wants(tokenizer, wanted, end), Calculator(tokenizer)
 
-    assert [one.text for one in generate(model, tokenizer, prompts, 40, steer=steer)] == [gets, gets]
-    assert generate_one(model, tokenizer, prompts[0], 40, steer=steer).text == gets
-    assert {one.text for one in sample_many(model, tokenizer, prompts[0], 40, 3, 0.7, 0.9, 1, steer=steer)} == {gets}
+    assert [one.text for one in generate(model, tokenizer, prompts, 40, Decoding(steer=steer))] == [gets, gets]
+    assert generate_one(model, tokenizer, prompts[0], 40, Decoding(steer=steer)).text == gets
+    assert {one.text for one in sample_many(model, tokenizer, prompts[0], 40, 3, Decoding(0.7, 0.9, 1, steer=steer))} == {gets}
 
 
 def test_the_result_of_a_functional_token_is_no_chain(tokenizer: Any) -> None:

@@ -13,7 +13,7 @@ import torch
 
 from cirf.lm.decoding import generate as decode
 from cirf.lm.decoding import rounds
-from cirf.lm.decoding.generate import generate, generate_one, sample_many
+from cirf.lm.decoding.generate import Decoding, generate, generate_one, sample_many
 from cirf.lm.prompt import encode, end_token, prompt_text
 
 
@@ -74,7 +74,7 @@ def _force(model: Any, wanted: list[int], start: int) -> None:
 def test_sampling_follows_the_seed_and_leaves_global_randomness_alone(tiny: Any, tokenizer: Any) -> None:
     model, prompts = tiny.build_model(tied=False), _prompts(tokenizer)
     state = torch.random.get_rng_state()
-    first, again, other = (generate(model, tokenizer, prompts, 12, 1.0, 0.9, seed, 2) for seed in (3, 3, 4))
+    first, again, other = (generate(model, tokenizer, prompts, 12, Decoding(1.0, 0.9, seed), batch_size=2) for seed in (3, 3, 4))
     assert first == again != other
     assert torch.equal(state, torch.random.get_rng_state())
 
@@ -84,13 +84,13 @@ def test_a_sampled_answer_is_the_same_in_every_batch_and_alone(tiny: Any, tokeni
     """In float32, see below."""
     model, prompts = tiny.build_model(tied=False).float(), _prompts(tokenizer)
     twice = [*prompts, prompts[1]]
-    wanted = [generate(model, tokenizer, [prompt], 12, 1.0, top_p, 3)[0] for prompt in twice]
-    assert wanted[1] == wanted[-1] and wanted[1] != sample_many(model, tokenizer, prompts[1], 12, 1, 1.0, top_p, 3)[0]
+    wanted = [generate(model, tokenizer, [prompt], 12, Decoding(1.0, top_p, 3))[0] for prompt in twice]
+    assert wanted[1] == wanted[-1] and wanted[1] != sample_many(model, tokenizer, prompts[1], 12, 1, Decoding(1.0, top_p, 3))[0]
     for size in (2, 7):
-        assert generate(model, tokenizer, twice, 12, 1.0, top_p, 3, size) == wanted
-    other = generate(model, tokenizer, twice, 12, 1.0, top_p, [3] * len(prompts) + [4], 3)
+        assert generate(model, tokenizer, twice, 12, Decoding(1.0, top_p, 3), batch_size=size) == wanted
+    other = generate(model, tokenizer, twice, 12, Decoding(1.0, top_p), batch_size=3, seeds=[3] * len(prompts) + [4])
     assert other[:-1] == wanted[:-1] and other[-1] != wanted[-1]
-    timed = generate_one(model, tokenizer, prompts[1], 12, 1.0, top_p, 3)
+    timed = generate_one(model, tokenizer, prompts[1], 12, Decoding(1.0, top_p, 3))
     assert (timed.text, timed.ids) == (wanted[1].text, wanted[1].ids)
 
 
@@ -113,10 +113,7 @@ def test_an_answer_depends_neither_on_the_batch_nor_on_the_order_of_questions(ti
         assert dict(zip(mixed, generate(model, tokenizer, mixed, 12, batch_size=size), strict=True)) == wanted
 
 
-def test_progress_is_told(tiny: Any, tokenizer: Any) -> None:
-    counts: list[int] = []
-    generate(tiny.build_model(), tokenizer, _prompts(tokenizer), 2, batch_size=2, done=counts.append)
-    assert counts == [2, 2, 1]
+def test_no_prompts_have_no_outputs(tiny: Any, tokenizer: Any) -> None:
     assert generate(tiny.build_model(), tokenizer, [], 2) == []
 
 
@@ -124,25 +121,25 @@ def test_the_prompt_is_computed_once_however_many_answers(tiny: Any, tokenizer: 
     model, prompt = tiny.build_model(), _prompts(tokenizer)[2]
     fed: list[int] = []
     model.register_forward_pre_hook(lambda _, __, kwargs: fed.append(kwargs["input_ids"].numel()), with_kwargs=True)
-    sample_many(model, tokenizer, prompt, 3, 4, 1.0, 1.0, seed=0)
+    sample_many(model, tokenizer, prompt, 3, 4, Decoding(1.0, 1.0, 0))
     assert fed[:2] == [len(encode(tokenizer, prompt)) - 1, 4] and set(fed[2:]) <= {4}
 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "gpt2", "gemma2"])
 def test_an_answer_is_the_same_however_many_are_drawn_beside_it(tiny: Any, tokenizer: Any, kind: str) -> None:
     model, prompt = tiny.build_model(kind, tied=False), _prompts(tokenizer)[2]
-    eight = sample_many(model, tokenizer, prompt, 12, 8, 1.0, 0.9, seed=3)
-    assert eight != sample_many(model, tokenizer, prompt, 12, 8, 1.0, 0.9, seed=4)
-    assert sample_many(model, tokenizer, prompt, 12, 3, 1.0, 0.9, seed=3) == eight[:3]
-    assert sample_many(model, tokenizer, prompt, 12, 5, 1.0, 0.9, seed=3, first=3) == eight[3:]
-    alone = [sample_many(model, tokenizer, prompt, 12, 1, 1.0, 0.9, seed=3, first=place)[0] for place in range(8)]
+    eight = sample_many(model, tokenizer, prompt, 12, 8, Decoding(1.0, 0.9, 3))
+    assert eight != sample_many(model, tokenizer, prompt, 12, 8, Decoding(1.0, 0.9, 4))
+    assert sample_many(model, tokenizer, prompt, 12, 3, Decoding(1.0, 0.9, 3)) == eight[:3]
+    assert sample_many(model, tokenizer, prompt, 12, 5, Decoding(1.0, 0.9, 3), first=3) == eight[3:]
+    alone = [sample_many(model, tokenizer, prompt, 12, 1, Decoding(1.0, 0.9, 3), first=place)[0] for place in range(8)]
     assert alone == eight and len({output.ids for output in eight}) > 4
 
 
 @pytest.mark.parametrize("count", [1, 6])
 def test_answers_drawn_until_enough_are_the_first_to_end_and_the_others_are_left(tiny: Any, tokenizer: Any, count: int) -> None:
     model, prompt = tiny.build_model(tied=False, scale=4.0), _prompts(tokenizer)[2]
-    how = (model, tokenizer, prompt, 400, count, 1.5, 1.0, 5)
+    how = (model, tokenizer, prompt, 400, count, Decoding(1.5, 1.0, 5))
     whole = sample_many(*how)
     lengths = sorted(output.tokens for output in whole)
     assert count == 1 or lengths[1] < lengths[-1]  # else nothing is left out below
@@ -165,7 +162,7 @@ def test_without_temperature_all_answers_are_the_greedy_one(tiny: Any, tokenizer
     model = tiny.build_model(tied=False)
     for prompt in _prompts(tokenizer):
         (greedy,) = generate(model, tokenizer, [prompt], 12)
-        assert sample_many(model, tokenizer, prompt, 12, 4, 0.0, 1.0, seed=3) == [greedy] * 4
+        assert sample_many(model, tokenizer, prompt, 12, 4, Decoding(0.0, 1.0, 3)) == [greedy] * 4
 
 
 def test_answers_are_drawn_from_the_models_own_probabilities(tiny: Any, tokenizer: Any) -> None:
@@ -177,7 +174,7 @@ def test_answers_are_drawn_from_the_models_own_probabilities(tiny: Any, tokenize
     inside = ordered.indices[: int((ordered.values.cumsum(-1) < 0.8).sum()) + 1]
     expected = torch.zeros_like(chances).index_copy(0, inside, chances[inside] / chances[inside].sum())
     count = 4000
-    drawn = [output.ids[0] for output in sample_many(model, tokenizer, prompt, 1, count, 0.7, 0.8, seed=5)]
+    drawn = [output.ids[0] for output in sample_many(model, tokenizer, prompt, 1, count, Decoding(0.7, 0.8, 5))]
     seen = torch.bincount(torch.tensor(drawn), minlength=len(chances)).double() / count
     assert set(drawn) <= set(inside.tolist())
     assert len(set(drawn)) > 1 and float((seen - expected).abs().max()) < 4 * (0.25 / count) ** 0.5
@@ -230,6 +227,6 @@ def test_every_drawn_answer_keeps_its_own_random_numbers(tiny: Any, tokenizer: A
     monkeypatch.setattr(rounds, "ROUND", 4)
     model, prompts = tiny.build_model(scale=12.0), _prompts_of_rounds(tokenizer)
     _ending_at_different_places(model, tokenizer, prompts)
-    many = sample_many(model, tokenizer, prompts[1], CAP, 6, 1.0, 1.0, seed=3)
-    one_by_one = [sample_many(model, tokenizer, prompts[1], CAP, 1, 1.0, 1.0, seed=3, first=place)[0] for place in range(6)]
+    many = sample_many(model, tokenizer, prompts[1], CAP, 6, Decoding(1.0, 1.0, 3))
+    one_by_one = [sample_many(model, tokenizer, prompts[1], CAP, 1, Decoding(1.0, 1.0, 3), first=place)[0] for place in range(6)]
     assert many == one_by_one and len({output.tokens for output in many}) > 1

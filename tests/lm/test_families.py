@@ -12,7 +12,7 @@ import torch
 from cirf.errors import CirfError
 from cirf.lm.adapters import check_adapters, put_adapters
 from cirf.lm.decoding import rounds
-from cirf.lm.decoding.generate import Output, follow, generate, generate_one, output_of, sample_many, sample_until
+from cirf.lm.decoding.generate import Decoding, Output, follow, generate, generate_one, output_of, sample_many, sample_until
 from cirf.lm.decoding.prefix_cache import Prefixes
 from cirf.lm.prompt import prompt_text, stop_ids
 from cirf.methods.latent.loop import check_vectors
@@ -65,7 +65,9 @@ def test_every_way_of_answering_gives_the_answer_to_one_question(
     assert generate(model, tokenizer, [prompts[1]] * 3, CAP, batch_size=3) == [alone[1]] * 3  # of equal length
     shared = Prefixes(model, tokenizer, ["<|im_start|>system\n<|im_end|>\n<|im_start|>user\n" + "What is " * 70])
     long = [prompt_text(tokenizer, "What is " * 70 + question) for question in ("12?", "7 plus 3?")]
-    assert generate(model, tokenizer, long, 6, prefixes=shared) == [generate(model, tokenizer, [prompt], 6)[0] for prompt in long]
+    assert generate(model, tokenizer, long, 6, Decoding(prefixes=shared)) == [
+        generate(model, tokenizer, [prompt], 6)[0] for prompt in long
+    ]
 
     written: list[list[int]] = [[] for _ in prompts]
     stops = stop_ids(model, tokenizer)
@@ -84,12 +86,12 @@ def test_every_way_of_answering_gives_the_answer_to_one_question(
 def test_a_vote_is_the_same_however_many_are_drawn(tokenizer: Any, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     monkeypatch.setattr(rounds, "ROUND", 4)
     model, prompt = families.build(kind, scale=6.0), _prompts(tokenizer)[1]
-    free = sample_many(model, tokenizer, prompt, CAP, 3, 1.0, 1.0, seed=3)
+    free = sample_many(model, tokenizer, prompt, CAP, 3, Decoding(1.0, 1.0, 3))
     model.generation_config.eos_token_id = free[0].ids[CAP // 2]  # so that they end at different places
-    single = [sample_many(model, tokenizer, prompt, CAP, 1, 1.0, 1.0, seed=3, first=place)[0] for place in range(3)]
+    single = [sample_many(model, tokenizer, prompt, CAP, 1, Decoding(1.0, 1.0, 3), first=place)[0] for place in range(3)]
     assert len({output.ids for output in single}) > 1
-    assert sample_many(model, tokenizer, prompt, CAP, 3, 1.0, 1.0, seed=3) == single
-    found, _ = sample_until(model, tokenizer, prompt, CAP, 3, 1.0, 1.0, 3, lambda finished: False)
+    assert sample_many(model, tokenizer, prompt, CAP, 3, Decoding(1.0, 1.0, 3)) == single
+    found, _ = sample_until(model, tokenizer, prompt, CAP, 3, Decoding(1.0, 1.0, 3), lambda finished: False)
     assert found == dict(enumerate(single))
 
 

@@ -15,7 +15,7 @@ import torch
 
 from cirf.cpu import memory
 from cirf.lm.decoding import prefix_cache as prefix
-from cirf.lm.decoding.generate import generate, generate_one, sample_many
+from cirf.lm.decoding.generate import Decoding, generate, generate_one, sample_many
 from cirf.lm.decoding.prefix_cache import Prefixes
 from cirf.lm.prompt import encode, prompt_text, settle_template
 from cirf.lm.training.finetune import Row, finetune
@@ -260,9 +260,9 @@ def test_answers_are_those_given_without(tiny: Any, tokenizer: Any, kind: str) -
     without = generate(model, tokenizer, asked, 6, batch_size=5)
     assert len({output.ids for output in without}) > 3
     for size in (3, len(asked)):
-        assert generate(model, tokenizer, asked, 6, batch_size=size, prefixes=kept(model, tokenizer)) == without
+        assert generate(model, tokenizer, asked, 6, Decoding(prefixes=kept(model, tokenizer)), batch_size=size) == without
     prefixes = kept(model, tokenizer)
-    ones = [generate_one(model, tokenizer, prompt, 6, prefixes=prefixes) for prompt in asked]
+    ones = [generate_one(model, tokenizer, prompt, 6, Decoding(prefixes=prefixes)) for prompt in asked]
     assert [(one.text, one.tokens) for one in ones] == [(output.text, output.tokens) for output in without]
 
 
@@ -275,7 +275,7 @@ def test_the_first_logits_are_the_same_to_a_rounding(tiny: Any, tokenizer: Any, 
     prefixes = kept(model, tokenizer)
     prefixes.prepare(asked)
     count = len(found)
-    generate(model, tokenizer, asked, 1, batch_size=len(asked), prefixes=prefixes)
+    generate(model, tokenizer, asked, 1, Decoding(prefixes=prefixes), batch_size=len(asked))
     assert len(found) == count + 1
     torch.testing.assert_close(found[-1], found[0], atol=1e-4, rtol=1e-4)
 
@@ -285,14 +285,14 @@ def test_the_first_logits_are_the_same_to_a_rounding(tiny: Any, tokenizer: Any, 
 def test_votes_are_those_drawn_without(tiny: Any, tokenizer: Any, kind: str, count: int) -> None:
     model = tiny.build_model(kind, tied=False)
     for prompt in (prompts(tokenizer)[2], prompt_text(tokenizer, OPENING)):
-        drawn = sample_many(model, tokenizer, prompt, 6, count, 1.0, 0.9, seed=3)
-        assert drawn == sample_many(model, tokenizer, prompt, 6, count, 1.0, 0.9, seed=3, prefixes=kept(model, tokenizer))
+        drawn = sample_many(model, tokenizer, prompt, 6, count, Decoding(1.0, 0.9, 3))
+        assert drawn == sample_many(model, tokenizer, prompt, 6, count, Decoding(1.0, 0.9, 3, prefixes=kept(model, tokenizer)))
 
 
 def test_sampling_draws_the_same(tiny: Any, tokenizer: Any) -> None:
     model, asked = tiny.build_model(tied=False), prompts(tokenizer)
-    without = generate(model, tokenizer, asked, 12, 1.0, 0.9, 3, 2)
-    assert generate(model, tokenizer, asked, 12, 1.0, 0.9, 3, 2, prefixes=kept(model, tokenizer)) == without
+    without = generate(model, tokenizer, asked, 12, Decoding(1.0, 0.9, 3), batch_size=2)
+    assert generate(model, tokenizer, asked, 12, Decoding(1.0, 0.9, 3, prefixes=kept(model, tokenizer)), batch_size=2) == without
 
 
 def test_an_opening_is_computed_once_and_never_the_whole_prompt(tiny: Any, tokenizer: Any, fed: Any) -> None:
@@ -305,10 +305,10 @@ def test_an_opening_is_computed_once_and_never_the_whole_prompt(tiny: Any, token
     assert seen == heads[:1]
     for prompt, length in zip(asked[:-1], lengths[:-1], strict=True):
         seen.clear()
-        generate(model, tokenizer, [prompt], 3, prefixes=prefixes)
+        generate(model, tokenizer, [prompt], 3, Decoding(prefixes=prefixes))
         assert seen == [length - heads[0], 1, 1]
     seen.clear()
-    generate(model, tokenizer, asked[:-1], 3, batch_size=9, prefixes=prefixes)
+    generate(model, tokenizer, asked[:-1], 3, Decoding(prefixes=prefixes), batch_size=9)
     assert seen == [max(lengths[:-1]) - heads[0], 1, 1]
 
 
@@ -324,16 +324,16 @@ def test_what_is_kept_is_not_written_to(tiny: Any, tokenizer: Any) -> None:
         return [part.clone() for layer in begun.cache.layers for part in (layer.keys, layer.values)]
 
     before = layers()
-    generate(model, tokenizer, asked, 5, prefixes=prefixes)
-    generate(model, tokenizer, asked[:1], 5, prefixes=prefixes)
-    sample_many(model, tokenizer, asked[0], 5, 3, 1.0, 0.9, seed=1, prefixes=prefixes)
+    generate(model, tokenizer, asked, 5, Decoding(prefixes=prefixes))
+    generate(model, tokenizer, asked[:1], 5, Decoding(prefixes=prefixes))
+    sample_many(model, tokenizer, asked[0], 5, 3, Decoding(1.0, 0.9, 1, prefixes=prefixes))
     assert all(map(torch.equal, layers(), before)) and before[0].any()
 
 
 def test_memory_is_bounded_and_the_newest_stays(tiny: Any, tokenizer: Any, fed: Any) -> None:
     model, asked = tiny.build_model(), mixed(tokenizer)
     seen, prefixes = fed(model), kept(model, tokenizer, most_bytes=1)
-    assert generate(model, tokenizer, asked, 3, prefixes=prefixes) == generate(model, tokenizer, asked, 3)
+    assert generate(model, tokenizer, asked, 3, Decoding(prefixes=prefixes)) == generate(model, tokenizer, asked, 3)
     prefixes.prepare(asked[:1])
     prefixes.prepare(asked[5:6])
     seen.clear()
@@ -349,7 +349,7 @@ def test_where_an_opening_ends_is_told_by_tokens(tiny: Any, tokenizer: Any) -> N
     words = "A coin is heads up. Bob flips the coin. Is the coin still heads up? " * 4
     opening, asked = words + "Ann", [prompt_text(tokenizer, words + rest) for rest in ("Anna has 3 apples", "Anne", "Ann", "An")]
     prefixes = Prefixes(model, tokenizer, [prompt_text(tokenizer, opening)])
-    assert generate(model, tokenizer, asked, 8, prefixes=prefixes) == generate(model, tokenizer, asked, 8)
+    assert generate(model, tokenizer, asked, 8, Decoding(prefixes=prefixes)) == generate(model, tokenizer, asked, 8)
     encoded = [encode(tokenizer, prompt) for prompt in asked]
     own = encode(tokenizer, prompt_text(tokenizer, opening))
     for ids, head in zip(encoded, prefixes.heads(encoded), strict=True):

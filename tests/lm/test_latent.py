@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from cirf.errors import CirfError
-from cirf.lm.decoding.generate import generate
+from cirf.lm.decoding.generate import Decoding, generate
 from cirf.lm.decoding.prefix_cache import Begun
 from cirf.lm.prompt import encode, prompt_text, stop_ids
 from cirf.lm.training.loss import IGNORED, summed, target_logits
@@ -262,13 +262,13 @@ def test_answers_behind_words_are_those_computed_without_a_cache(tiny: Any, tmp_
                 given = torch.cat([given, embed(torch.tensor([written[-1:]]))], dim=1)
             wanted.append(tuple(written))
     for size in (1, 3):
-        found = generate(model, tokenizer, asked, 5, batch_size=size, prefixes=thinks)
+        found = generate(model, tokenizer, asked, 5, Decoding(prefixes=thinks), batch_size=size)
         assert [output.ids for output in found] == [ids[: len(output.ids)] for ids, output in zip(wanted, found, strict=True)]
     plain, silent = Thinking(model, tokenizer, latent), Thinking(model, tokenizer, Latent("<latent>", "</latent>", 3), project)
     ids = [encode(tokenizer, prompt) for prompt in asked]
     keys = [each.begin(ids).cache.layers[1].keys for each in (thinks, plain, silent)]
     assert torch.equal(keys[0], keys[2]) and (keys[0] - keys[1]).abs().max() > 0.1  # the net is in the thoughts
-    assert [out.ids for out in generate(model, tokenizer, asked, 5, prefixes=silent)] != [out.ids for out in found]
+    assert [out.ids for out in generate(model, tokenizer, asked, 5, Decoding(prefixes=silent))] != [out.ids for out in found]
 
 
 LATENT = Latent("<latent>", "</latent>", 3)
@@ -297,7 +297,7 @@ def test_plain_generate_answers_the_vectors_as_the_loop_does(tiny: Any, kind: st
     model, tokenizer, prompts = prepared(tiny, kind)
     thinking = Thinking(model, tokenizer, LATENT)
     made = prompt_embeddings(model, tokenizer, prompts, thinking, batch_size=size)
-    wanted = generate(model, tokenizer, prompts, CAP, prefixes=thinking)
+    wanted = generate(model, tokenizer, prompts, CAP, Decoding(prefixes=thinking))
     assert [tuple(vectors.shape) for vectors in made] == [(len(encode(tokenizer, text)) + 4, 32) for text in prompts]
     assert [plainly(model, tokenizer, vectors) for vectors in made] == [output.ids for output in wanted]
     without = prompt_embeddings(model, tokenizer, prompts, None)
@@ -383,7 +383,7 @@ def test_vllm_answers_the_vectors_as_the_loop_does(tiny: Any, tmp_path: Path) ->
     model.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     thinking = Thinking(model, tokenizer, LATENT)
-    wanted = [output.ids for output in generate(model, tokenizer, prompts, CAP, prefixes=thinking)]
+    wanted = [output.ids for output in generate(model, tokenizer, prompts, CAP, Decoding(prefixes=thinking))]
     vectors = prompt_embeddings(model, tokenizer, prompts, thinking)
     engine = vllm.LLM(str(tmp_path), enable_prompt_embeds=True, dtype="float32", enforce_eager=True, max_model_len=128)
     stops = stop_ids(model, tokenizer)

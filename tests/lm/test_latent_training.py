@@ -12,7 +12,7 @@ import pytest
 import torch
 from tiny import Thinks
 
-from cirf.lm.decoding.generate import generate, generate_one, sample_many
+from cirf.lm.decoding.generate import Decoding, generate, generate_one, sample_many
 from cirf.lm.prompt import encode, prompt_text
 from cirf.lm.training.batches import Feature, Row, tokenise
 from cirf.lm.training.finetune import finetune
@@ -86,16 +86,16 @@ def test_answers_are_those_computed_without_a_cache_however_they_are_asked_for(t
                 written.append(int(model(inputs_embeds=given, use_cache=False).logits[0, -1].argmax()))
             wanted.append(tuple(written[1:]))
     for size in (1, 2, 5):
-        found = generate(model, tokenizer, asked, 6, batch_size=size, prefixes=thinking)
+        found = generate(model, tokenizer, asked, 6, Decoding(prefixes=thinking), batch_size=size)
         assert [output.ids for output in found] == [ids[: len(output.ids)] for ids, output in zip(wanted, found, strict=True)]
         assert all(len(output.ids) == 6 or not output.truncated for output in found)
-    ones = [generate_one(model, tokenizer, prompt, 6, prefixes=thinking) for prompt in asked]
+    ones = [generate_one(model, tokenizer, prompt, 6, Decoding(prefixes=thinking)) for prompt in asked]
     assert [one.text for one in ones] == [output.text for output in found] and all(one.first_token_seconds for one in ones)
     for count in (1, 3):
-        greedy = sample_many(model, tokenizer, asked[1], 6, count, 0.0, 1.0, 1, prefixes=thinking)
+        greedy = sample_many(model, tokenizer, asked[1], 6, count, Decoding(0.0, 1.0, 1, prefixes=thinking))
         assert [output.ids for output in greedy] == [found[1].ids] * count
-    drawn = sample_many(model, tokenizer, asked[1], 6, 4, 1.0, 1.0, 1, prefixes=thinking)
-    later = sample_many(model, tokenizer, asked[1], 6, 2, 1.0, 1.0, 1, 2, prefixes=thinking)
+    drawn = sample_many(model, tokenizer, asked[1], 6, 4, Decoding(1.0, 1.0, 1, prefixes=thinking))
+    later = sample_many(model, tokenizer, asked[1], 6, 2, Decoding(1.0, 1.0, 1, prefixes=thinking), first=2)
     assert len({output.ids for output in drawn}) > 1 and drawn[2:] == later
     without = generate(model, tokenizer, asked, 6)
     assert without != found
@@ -106,7 +106,7 @@ def test_thinking_wants_its_marks(tiny: Any, tokenizer: Any, tmp_path: Path) -> 
 
     model, own, _ = prepared(tiny)
     with pytest.raises(CirfError, match=r"must end in <latent>; render it in its own chat template"):
-        generate(model, own, ["How many?"], 3, prefixes=Thinking(model, own, LATENT))
+        generate(model, own, ["How many?"], 3, Decoding(prefixes=Thinking(model, own, LATENT)))
     with pytest.raises(CirfError, match="does not know <latent>"):
         Thinking(model, tokenizer, LATENT)
     assert read_latent(tmp_path) is None
@@ -130,7 +130,9 @@ def test_overfitted_on_four_rows_it_thinks_answers_and_stops(tiny: Any, tmp_path
         model, tokenizer, rows, rows[:2], section, "coconut", [], tmp_path, 0,
         input_ids=ids, teach=lambda train, *_: Thinks(train, ids[1], LATENT.count), objective=LatentObjective(),
     )  # fmt: skip
-    outputs = generate(trained, tokenizer, [row.prompt for row in rows], 8, prefixes=Thinking(trained, tokenizer, LATENT))
+    outputs = generate(
+        trained, tokenizer, [row.prompt for row in rows], 8, Decoding(prefixes=Thinking(trained, tokenizer, LATENT))
+    )
     right = [output.text == row.target for output, row in zip(outputs, rows, strict=True)]
     assert sum(right) >= 3  # of a net that was random, adapters may miss one
     assert not any(output.truncated for output in outputs)

@@ -11,7 +11,7 @@ import torch
 from tiny import Thinks
 
 from cirf.evaluation.perturb import OfPauses, OfThoughts, OfTrace, Prober, Unit, shuffled
-from cirf.lm.decoding.generate import Output, generate
+from cirf.lm.decoding.generate import Decoding, Output, generate
 from cirf.lm.prompt import encode, prompt_text
 from cirf.lm.training.batches import Row
 from cirf.lm.training.finetune import finetune
@@ -57,12 +57,12 @@ def test_thoughts_perturbed_are_answered_as_without_a_cache(tiny: Any, kind: str
     model, tokenizer, _ = thinker(tiny, kind)
     prompts = [prompt_text(tokenizer, text) for text in ASKED]
     found = probed(model, tokenizer, prompts, ("drop", "shuffle", "swap", "truncate-1", "truncate-9"))
-    wanted = generate(model, tokenizer, prompts, CAP, prefixes=Thinking(model, tokenizer, LATENT))
+    wanted = generate(model, tokenizer, prompts, CAP, Decoding(prefixes=Thinking(model, tokenizer, LATENT)))
     assert [one.output for one in found["none"]] == [one.output for one in found["keep"]] == wanted
     assert not any(one.changed for name in ("none", "keep", "truncate-9") for one in found[name])
     assert all(one.changed for name in ("drop", "shuffle", "swap", "truncate-1") for one in found[name])
     shorter = Thinking(model, tokenizer, Latent(LATENT.begin, LATENT.end, 1))
-    assert [one.output for one in found["truncate-1"]] == generate(model, tokenizer, prompts, CAP, prefixes=shorter)
+    assert [one.output for one in found["truncate-1"]] == generate(model, tokenizer, prompts, CAP, Decoding(prefixes=shorter))
     rows = given(model, Thinking(model, tokenizer, LATENT), [encode(tokenizer, text) for text in prompts])
     heads, ends = [row.vectors[:-4] for row in rows], [row.vectors[-1:] for row in rows]
     assert {one.partner for one in found["swap"]} == set(range(5))

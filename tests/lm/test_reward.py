@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from cirf.errors import CirfError
-from cirf.lm.decoding.generate import Output, generate
+from cirf.lm.decoding.generate import Decoding, Output, generate
 from cirf.lm.decoding.prefix_cache import SharedPrompts
 from cirf.lm.training.loss import Answer, advantages, divergence, learnable, token_losses, token_weights
 from cirf.lm.training.reward import Judge, Questions, RewardTraining
@@ -284,9 +284,11 @@ def test_questions_that_are_sometimes_right_are_preferred(tiny: Any, tokenizer: 
 def test_answers_to_shared_prompts_are_those_to_each_alone(tiny: Any, tokenizer: Any) -> None:
     model = tiny.build_model(scale=1.0)
     prompts = [text for text in ("What is 1?", "What is 12 plus 7 and three more?", "No") for _ in range(3)]
-    how: dict[str, Any] = {"temperature": 1.0, "seed": list(range(9)), "batch_size": 9}
-    shared = generate(model, tokenizer, prompts, CAP, prefixes=SharedPrompts(model), **how)
-    assert shared == generate(model, tokenizer, prompts, CAP, **how)
+    shared, alone = (
+        generate(model, tokenizer, prompts, CAP, Decoding(1.0, prefixes=prefixes), batch_size=9, seeds=range(9))
+        for prefixes in (SharedPrompts(model), None)
+    )
+    assert shared == alone
 
 
 def test_without_questions_there_is_a_sentence(tiny: Any, tokenizer: Any) -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from cirf.errors import CirfError
-from cirf.lm.decoding.generate import generate, generate_one, sample_many
+from cirf.lm.decoding.generate import Decoding, generate, generate_one, sample_many
 from cirf.lm.prompt import encode, prompt_text, settle_template
 from cirf.lm.training.batches import Feature
 from cirf.lm.training.finetune import Row, finetune, tokenise
@@ -106,13 +106,13 @@ def test_answers_are_those_computed_without_a_cache_however_they_are_asked_for(t
         wanted.append(recomputed(model, ids, find_run(ids, token)[0], guide.projection(last), 5))
     found = []
     for size in (1, 4):
-        found = generate(model, tokenizer, prompts, 5, batch_size=size, prefixes=guided)
+        found = generate(model, tokenizer, prompts, 5, Decoding(prefixes=guided), batch_size=size)
         assert [list(output.ids) for output in found] == [
             row[: len(output.ids)] for row, output in zip(wanted, found, strict=True)
         ]
-    one = generate_one(model, tokenizer, prompts[2], 5, prefixes=guided)
+    one = generate_one(model, tokenizer, prompts[2], 5, Decoding(prefixes=guided))
     assert one.text == found[2].text
-    assert [output.ids for output in sample_many(model, tokenizer, prompts[2], 5, 3, 0.0, 1.0, 1, prefixes=guided)] == [
+    assert [output.ids for output in sample_many(model, tokenizer, prompts[2], 5, 3, Decoding(0.0, 1.0, 1, prefixes=guided))] == [
         found[2].ids
     ] * 3
     # Of each question as many as one likes, and in a batch as alone.

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cirf.errors import CirfError
-from cirf.lm.decoding.generate import generate, generate_one, sample_many
+from cirf.lm.decoding.generate import Decoding, generate, generate_one, sample_many
 from cirf.lm.decoding.trace_grammar import Steered, Steering, expression, limited
 from cirf.lm.prompt import encode, end_token, prompt_text, stop_ids
 from cirf.lm.vocabulary import extend, token_names
@@ -127,14 +127,14 @@ def test_batches_and_votes_are_steered_as_single_answers_are(made: tuple[Any, An
     model, tokenizer = made
     prompts = [prompt_text(tokenizer, text) for text in ("Hi?", "What is 12 plus 7, and then some?", "yes", "A coin is up.")]
     steer = steered(how, model, tokenizer)
-    together = generate(model, tokenizer, prompts, 40, batch_size=4, steer=steer)  # more than a round
+    together = generate(model, tokenizer, prompts, 40, Decoding(steer=steer), batch_size=4)  # more than a round
     for prompt, output in zip(prompts, together, strict=True):
-        alone = generate_one(model, tokenizer, prompt, 40, steer=steer)
+        alone = generate_one(model, tokenizer, prompt, 40, Decoding(steer=steer))
         assert (alone.text, alone.tokens) == (output.text, output.tokens)
         check(list(output.ids) if output.truncated else list(output.ids[:-1]), how, tokenizer, not output.truncated)
-    for output in sample_many(model, tokenizer, prompts[1], 40, 3, 1.0, 0.9, 5, steer=steer):
+    for output in sample_many(model, tokenizer, prompts[1], 40, 3, Decoding(1.0, 0.9, 5, steer=steer)):
         check(list(output.ids) if output.truncated else list(output.ids[:-1]), how, tokenizer, not output.truncated)
-    drawn = generate(model, tokenizer, prompts, 40, 1.0, 0.5, 7, steer=steer)
+    drawn = generate(model, tokenizer, prompts, 40, Decoding(1.0, 0.5, 7, steer=steer))
     assert all(output.text.startswith("<cirf>") for output in drawn)
     assert any(not output.text.startswith("<cirf>") for output in generate(model, tokenizer, prompts, 40))
 
@@ -145,7 +145,7 @@ def test_limits_of_codes_bite_and_the_lower_of_two_counts(made: tuple[Any, Any])
     codes = tokenizer.convert_tokens_to_ids(list(NAMES.codes))
 
     def drawn(how: Steering) -> list[tuple[int, ...]]:
-        outputs = generate(model, tokenizer, prompts, 40, 1.0, 1.0, 7, steer=steered(how, model, tokenizer))
+        outputs = generate(model, tokenizer, prompts, 40, Decoding(1.0, 1.0, 7, steer=steered(how, model, tokenizer)))
         return [output.ids for output in outputs]
 
     free = drawn(Steering(results=False))
@@ -175,7 +175,7 @@ def test_an_expression_matches_the_traces_within_its_limits(steps: list[tuple[in
 def test_a_budget_of_nothing_is_an_empty_span(made: tuple[Any, Any]) -> None:
     model, tokenizer = made
     output = generate_one(
-        model, tokenizer, prompt_text(tokenizer, "Hi?"), 12, steer=steered(Steering(budget=0), model, tokenizer)
+        model, tokenizer, prompt_text(tokenizer, "Hi?"), 12, Decoding(steer=steered(Steering(budget=0), model, tokenizer))
     )
     assert output.text.startswith("<cirf></cirf>")
 

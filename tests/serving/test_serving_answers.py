@@ -19,7 +19,7 @@ from running import Running, held, question
 from cirf.commands.ask import Lines
 from cirf.evaluation.self_consistency import Election, majority
 from cirf.lm.decoding.calculator import Calculator
-from cirf.lm.decoding.generate import Output, generate_one, sample_many
+from cirf.lm.decoding.generate import Decoding, Output, generate_one, sample_many
 from cirf.lm.decoding.trace_grammar import Steering
 from cirf.lm.prompt import prompt_text, stop_ids
 from cirf.serving.completions import same
@@ -31,7 +31,11 @@ QUESTIONS = ["Hi?", "What is 12 plus 7?", "Anna has 3 apples and buys 4 more. Ho
 def alone(served: Served, text: str, steering: Steering | None = None, cap: int | None = None) -> tuple[str, str, int, str]:
     """Trace, answer, tokens and how it ended, asked one at a time as by ``cirf ask``."""
     made = generate_one(
-        served.model, served.tokenizer, prompt_text(served.tokenizer, text), cap or served.cap, steer=served.steer(steering)
+        served.model,
+        served.tokenizer,
+        prompt_text(served.tokenizer, text),
+        cap or served.cap,
+        Decoding(steer=served.steer(steering)),
     )
     read = served.read(made.text, made.truncated)
     reasoning, content = (read.reasoning, read.answer) if served.names else ("", made.text.strip())
@@ -118,7 +122,7 @@ def test_sampled_answers_are_those_of_their_seed_alone_and_in_a_crowd(server: Ru
     prompt = prompt_text(traces.tokenizer, QUESTIONS[1])
     wanted = [
         traces.read(output.text, output.truncated)
-        for output in sample_many(traces.model, traces.tokenizer, prompt, traces.cap, 3, 0.9, 0.95, seed=7)
+        for output in sample_many(traces.model, traces.tokenizer, prompt, traces.cap, 3, Decoding(0.9, 0.95, 7))
     ]
     sampled = {"temperature": 0.9, "top_p": 0.95, "seed": 7}
     with ThreadPoolExecutor(4) as pool:
@@ -161,7 +165,7 @@ def test_votes_are_counted_and_the_majority_answers(server: Running, traces: Ser
     steered = {"budget": 1, "result_tokens": 1}
     prompt = prompt_text(traces.tokenizer, "yes")
     steer = traces.steer(Steering(**steered))
-    drawn = sample_many(traces.model, traces.tokenizer, prompt, 5, 12, 0.4, 0.9, seed=3, steer=steer)
+    drawn = sample_many(traces.model, traces.tokenizer, prompt, 5, 12, Decoding(0.4, 0.9, 3, steer=steer))
     answers = [traces.read(output.text, output.truncated).answer for output in drawn]
     place, share = majority([answer or None for answer in answers], same)
     asking = {"temperature": 0.4, "top_p": 0.9, "seed": 3, "max_tokens": 5, "cirf": {"votes": 12, **steered}}
@@ -186,7 +190,7 @@ def test_votes_that_could_change_nothing_are_left(server: Running, traces: Serve
         monkeypatch.setattr(f"cirf.lm.{module}.stop_ids", lambda model, tokenizer: stops)
     monkeypatch.setattr("cirf.serving.completions.same", lambda one, other: True)
     prompt = prompt_text(traces.tokenizer, "yes")
-    drawn = sample_many(traces.model, traces.tokenizer, prompt, 16, 7, 1.5, 1.0, seed=1)
+    drawn = sample_many(traces.model, traces.tokenizer, prompt, 16, 7, Decoding(1.5, 1.0, 1))
     answers = [traces.read(output.text, output.truncated).answer for output in drawn]
     election, last = _elected(drawn, answers, lambda one, other: True)
     left = sum(output.tokens > last for output in drawn)
@@ -287,8 +291,8 @@ def test_what_a_model_writes_is_shown_alike(models: list[Served], name: str, ste
             served.tokenizer,
             prompt_text(served.tokenizer, asked),
             served.cap,
+            Decoding(steer=served.steer(steering)),
             on_text=texts.append,
-            steer=served.steer(steering),
         )
         assert len(texts) == made.tokens == len(made.ids) > 1
         shown = in_pieces(served, texts, made.text, made.truncated)

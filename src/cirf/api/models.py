@@ -199,8 +199,8 @@ def generate(
             raise CirfError(f"{where}, row {number}: there is no question; leave the row out")
         choices = () if isinstance(row, str) else field(row, "choices", where, number) or ()
         prompts.append(prompt_text(tokenizer, with_options(text.strip(), choices)))
-    how = (max_new_tokens, temperature, top_p, seed, batch_size)
-    outputs = decode.generate(model.eval(), tokenizer, prompts, *how, steer=method.steer(model, tokenizer))
+    decoding = decode.Decoding(temperature, top_p, seed, steer=method.steer(model, tokenizer))
+    outputs = decode.generate(model.eval(), tokenizer, prompts, max_new_tokens, decoding, batch_size)
     return [_answer(method, output) for output in outputs]
 
 
@@ -234,10 +234,10 @@ def evaluate(
     tasks, problems = problems_of(rows, where, answer)
     test = {name: [problem for problem in problems if problem.task == name] for name in tasks}
     section = settings(schema.Evaluate, {"batch_size": batch_size}, where)
-    steer = method.steer(model.eval(), tokenizer)
+    decoding = decode.Decoding(steer=method.steer(model.eval(), tokenizer))
 
     def write(prompts: list[str], cap: int, run: int) -> list[decode.Output]:
-        return decode.generate(model, tokenizer, prompts, max_new_tokens, batch_size=batch_size, steer=steer)
+        return decode.generate(model, tokenizer, prompts, max_new_tokens, decoding, batch_size)
 
     with _folder(output_dir) as work:
         answerer = harness.Answerer(method, write, partial(prompt_text, tokenizer))

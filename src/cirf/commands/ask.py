@@ -63,15 +63,15 @@ def ask(
         raise CirfError("--explain: explains functional tokens, but this model has none")
     model, tokenizer, limits = served.model, served.tokenizer, served.limits
     prompt = backbone.prompt_text(tokenizer, backbone.sanitise(with_options(question, choices), tokenizer))
-    how = (served.cap, limits.temperature, limits.top_p, served.seed)
     steer = served.steer(*_steering(served.functions, steering))
+    decoding = decode.Decoding(limits.temperature, limits.top_p, served.seed, served.thinking, steer)
     lines = Lines(served)
 
     def show(text: str) -> None:
         print(printable(lines.more(text, over=False)), end="", flush=True)
 
     streamed = show if not as_json and (sys.stdout.isatty() if stream is None else stream) else None
-    output = decode.generate_one(model, tokenizer, prompt, *how, on_text=streamed, prefixes=served.thinking, steer=steer)
+    output = decode.generate_one(model, tokenizer, prompt, served.cap, decoding, on_text=streamed)
     explained = _explained(served, prompt, output.ids) if explain else []
     closed = None if served.names is None else is_closed(output.text, served.names)
     if as_json:

@@ -324,9 +324,8 @@ def answer_here(
             for request in batch
         ]
         seeds = [request.seed for request in batch]
-        outputs = decode.generate(
-            model, tokenizer, prompts, first.max_tokens, first.temperature, first.top_p, seeds, batch_size=size
-        )
+        decoding = decode.Decoding(first.temperature, first.top_p)
+        outputs = decode.generate(model, tokenizer, prompts, first.max_tokens, decoding, size, seeds)
         for request, output in zip(batch, outputs, strict=True):
             if request.key not in known:
                 keep(request, Answer(writable(output.text), "length" if output.truncated else "stop", output.tokens))

@@ -208,9 +208,8 @@ class Prober:
 
         ``names`` identify the questions, for drawing; another question is always of the same batch.
         """
-        untouched = decode.generate(
-            self._model, self._tokenizer, prompts, cap, batch_size=len(prompts), prefixes=self._beginnings
-        )
+        begins = decode.Decoding(prefixes=self._beginnings)
+        untouched = decode.generate(self._model, self._tokenizer, prompts, cap, begins, batch_size=len(prompts))
         cuts = self._between.cut([encode(self._tokenizer, prompt) for prompt in prompts], untouched)
         partners = self._partners([place for place, cut in enumerate(cuts) if cut is not None], names)
         found = {NONE: [Probed(output, False) for output in untouched]}

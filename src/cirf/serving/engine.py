@@ -204,7 +204,7 @@ class Engine:
         self._pace += 0.3 * (time.perf_counter() - started - self._pace)
 
     def _decode(self, jobs: Sequence[Job]) -> None:
-        from cirf.lm.decoding.generate import follow
+        from cirf.lm.decoding.generate import Decoding, follow
         from cirf.lm.decoding.sampling import draw
         from cirf.lm.prompt import stop_ids
 
@@ -244,11 +244,8 @@ class Engine:
             [job.ids for job, _ in owners],
             max(job.cap for job in jobs),
             step,
-            how.temperature,
-            how.top_p,
+            Decoding(how.temperature, how.top_p, prefixes=served.thinking, steer=served.steer(how.steering, how.calculator)),
             [draw(job.seed, job.prompt, place) for job, place in owners],
-            served.thinking,
-            served.steer(how.steering, how.calculator),
         )
         for job in jobs:
             if not job.over:

@@ -137,8 +137,8 @@ def _generating(
     steer = method.steer(model, tokenizer)
 
     def generate(prompts: list[str], cap: int, run: int) -> list[decode.Output]:
-        how = (cap, section.temperature, section.top_p, context.run_seed(run), section.batch_size)
-        return decode.generate(model, tokenizer, prompts, *how, prefixes=prefixes, steer=steer)
+        decoding = decode.Decoding(section.temperature, section.top_p, context.run_seed(run), prefixes, steer)
+        return decode.generate(model, tokenizer, prompts, cap, decoding, section.batch_size)
 
     number = str(model.dtype).removeprefix("torch.")
     yield generate, partial(backbone.prompt_text, tokenizer), f"transformers {version('transformers')}, {number}"

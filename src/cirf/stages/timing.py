@@ -138,9 +138,9 @@ class Bench:
         model, tokenizer = self.held[self.sources[method]]
         prefixes = self._prefixes(method, [prompt])
         before = allocated_memory(model)
-        how = (cap, section.temperature, section.top_p, self.context.run_seed(run))
         steer = self.methods[method].steer(model, tokenizer)
-        timed = decode.generate_one(model, tokenizer, prompt, *how, prefixes=prefixes, steer=steer)
+        decoding = decode.Decoding(section.temperature, section.top_p, self.context.run_seed(run), prefixes, steer)
+        timed = decode.generate_one(model, tokenizer, prompt, cap, decoding)
         self.growth = None if before is None else peak_memory(model) - before
         return timed
 
@@ -152,8 +152,8 @@ class Bench:
         model, tokenizer = self.held[self.sources[method]]
         prefixes = self._prefixes(method)
         steer = self.methods[method].steer(model, tokenizer)
-        how = (cap, count, voting.temperature, voting.top_p, seed, enough)
-        return decode.sample_until(model, tokenizer, prompt, *how, prefixes=prefixes, steer=steer)
+        decoding = decode.Decoding(voting.temperature, voting.top_p, seed, prefixes, steer)
+        return decode.sample_until(model, tokenizer, prompt, cap, count, decoding, enough)
 
     def memory(self, method: str) -> dict[str, int | None]:
         """Bytes of the weights, and on a GPU of what the last answer took besides.

@@ -41,10 +41,11 @@ def drawing(context: Context, name: str, answering: Plan | str, work: Path) -> d
     model, tokenizer = load_for(context, name)
     method = get(name, recipe)
     prefixes = scores.beginnings(method, context.tasks, model, tokenizer, source_of(context, name))
+    steer = method.steer(model, tokenizer)
+    decoding = decode.Decoding(section.temperature, section.top_p, recipe.seed, prefixes, steer)
 
     def draw(prompt: str, cap: int, first: int, count: int) -> list[decode.Output]:
-        how = (cap, count, section.temperature, section.top_p, recipe.seed, first)
-        return decode.sample_many(model, tokenizer, prompt, *how, prefixes, method.steer(model, tokenizer))
+        return decode.sample_many(model, tokenizer, prompt, cap, count, decoding, first)
 
     asked = Asked(method, context.tasks, draw, partial(backbone.prompt_text, tokenizer), recipe.evaluate)
     how = keys.drawn(recipe, method) | {

@@ -1,9 +1,14 @@
-"""Answers: batched decoding for accuracy, one at a time for latency."""
+"""Answers: batched decoding for accuracy, one at a time for latency.
+
+Every function takes a `Decoding`, which says how tokens are chosen, and decodes by `_decode`; they differ in what they decode
+together and in what they return.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -18,6 +23,38 @@ from cirf.lm.prompt import encode, stop_ids
 
 Steer = Callable[[], Sequence[Any]]
 """Makes the logits processors of one batch (see `cirf.lm.decoding.trace_grammar`); ``tuple``: none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """How the tokens of answers are chosen; the defaults are greedy. The model's own generation settings (sampling, penalties)
+    are not used."""
+
+    temperature: float = 0.0
+    """0 is greedy: the likeliest token. Else tokens are drawn at this temperature."""
+    top_p: float = 1.0
+    """Tokens are drawn from the nucleus of this probability, of 0 to 1; 1: from the whole vocabulary."""
+    seed: int = 0
+    """Of the random numbers. Every answer has its own, seeded by this, its prompt and its number: it is the same answer in
+    every batch, up to rounding."""
+    prefixes: Beginnings | None = None
+    """Computes the beginning of prompts by other means: a shared part once for all, or thoughts of the model; ``None``: prompts
+    are read token by token."""
+    steer: Steer = tuple
+    """Makes the logits processors of a batch; they come before the drawing."""
+
+    def begin(self, prompts: Sequence[list[int]]) -> Begun | None:
+        """The computed beginnings of encoded prompts; ``None`` without ``prefixes``."""
+        return None if self.prefixes is None else self.prefixes.begin(prompts)
+
+    def processors(self, model: Any, draws: Sequence[str]) -> list[Any]:
+        """The logits processors of a batch: those of ``steer``, and at a temperature the drawing, which a text of ``draws`` a
+        row seeds."""
+        return [*self.steer(), *drawing(model, self.temperature, self.top_p, draws)]
+
+
+GREEDY = Decoding()
+"""The likeliest token each time, from the prompt alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,29 +88,22 @@ def generate(
     tokenizer: Any,
     prompts: Sequence[str],
     cap: int,
-    temperature: float = 0.0,
-    top_p: float = 1.0,
-    seed: int | Sequence[int] = 0,
+    decoding: Decoding = GREEDY,
     batch_size: int = 32,
-    done: Callable[[int], None] = lambda count: None,
-    prefixes: Beginnings | None = None,
-    steer: Steer = tuple,
+    seeds: Sequence[int] | None = None,
 ) -> list[Output]:
     """Outputs of rendered prompts, in their order.
 
     Prompts are decoded in fixed batches of like length, the longest first (so that memory runs out at once or never),
-    padded on the left; of equal length where padding changes what the model answers. The model's own generation settings
-    (sampling, penalties) are not used: ``temperature`` 0 is greedy, else an answer is sampled from the nucleus ``top_p`` by
-    its own random numbers, seeded by ``seed`` (one for all, or one per prompt) and its prompt: it is the same in every batch up
-    to rounding, and none of `sample_many`'s.
+    padded on the left; of equal length where padding changes what the model answers. A sampled answer is none of
+    `sample_many`'s.
 
     Args:
         prompts: rendered by ``prompt_text``; nothing is added to them.
         cap: most tokens of an output, the end token included.
-        done: called after each batch with the number of prompts it answered.
-        prefixes: computes the beginning of prompts by other means: a shared part once for all, or thoughts of the model;
-            ``None``: prompts are read token by token.
-        steer: makes the logits processors of a batch.
+        decoding: how tokens are chosen.
+        batch_size: prompts decoded together.
+        seeds: one per prompt, in place of that of ``decoding``.
 
     Raises:
         CirfError: no memory for a batch.
@@ -81,20 +111,14 @@ def generate(
     encoded = [encode(tokenizer, prompt) for prompt in prompts]
     order = sorted(range(len(prompts)), key=lambda i: (-len(encoded[i]), i))
     stops = stop_ids(model, tokenizer)
-    seeds = [seed] * len(prompts) if isinstance(seed, int) else seed
-    draws = [draw(own, prompt, NO_VOTE) for own, prompt in zip(seeds, prompts, strict=True)]
+    own_seeds = [decoding.seed] * len(prompts) if seeds is None else seeds
+    draws = [draw(seed, prompt, NO_VOTE) for seed, prompt in zip(own_seeds, prompts, strict=True)]
     outputs: dict[int, Output] = {}
     sets = [[order[place] for place in places] for places in batches(model, [encoded[i] for i in order])]
     for batch in [own[start : start + batch_size] for own in sets for start in range(0, len(own), batch_size)]:
-        ids = [encoded[i] for i in batch]
-        try:
-            begun = None if prefixes is None else prefixes.begin(ids)
-            processors = [*steer(), *drawing(model, temperature, top_p, [draws[i] for i in batch])]
-            written = _generate(model, ids, cap, stops, begun=begun, processors=processors)
-        except torch.OutOfMemoryError:
-            raise CirfError(f"no memory to decode {len(batch)} prompts at once; lower evaluate.batch_size") from None
+        with _memory(f"decode {len(batch)} prompts at once; lower evaluate.batch_size"):
+            written = _decode(model, [encoded[i] for i in batch], cap, stops, decoding, [draws[i] for i in batch])
         outputs |= {i: output_of(tokenizer, ids, stops) for i, ids in zip(batch, written, strict=True)}
-        done(len(batch))
     return [outputs[i] for i in range(len(prompts))]
 
 
@@ -108,10 +132,8 @@ def go_on(model: Any, tokenizer: Any, begun: Begun, cap: int, written: Sequence[
     """
     stops = stop_ids(model, tokenizer)
     left = max(1, cap - min(map(len, written)))
-    try:
+    with _memory(f"decode {len(written)} prompts at once; lower evaluate.batch_size"):
         made = _generate(model, begun.prompts, left, stops, begun=begun)
-    except torch.OutOfMemoryError:
-        raise CirfError(f"no memory to decode {len(written)} prompts at once; lower evaluate.batch_size") from None
     return [output_of(tokenizer, [*before, *ids][:cap], stops) for before, ids in zip(written, made, strict=True)]
 
 
@@ -120,56 +142,49 @@ def generate_one(
     tokenizer: Any,
     prompt: str,
     cap: int,
-    temperature: float = 0.0,
-    top_p: float = 1.0,
-    seed: int = 0,
+    decoding: Decoding = GREEDY,
     on_text: Callable[[str], None] | None = None,
-    prefixes: Beginnings | None = None,
-    steer: Steer = tuple,
 ) -> TimedOutput:
-    """One answer at batch 1 with its times, tokenising and decoding included.
+    """One answer at batch 1 with its times, tokenising and decoding included: that of `generate` for this prompt.
 
     ``on_text`` is given the text so far as it grows, for showing an answer while it is written. The time holds what
-    ``prefixes`` have not kept yet (see `Beginnings.prepare`).
+    the ``prefixes`` of ``decoding`` have not kept yet (see `Beginnings.prepare`).
     """
-    watch = _Watch(tokenizer, on_text, stop_ids(model, tokenizer))
+    stops = stop_ids(model, tokenizer)
+    made: list[int] = []
+    first: float | None = None
+
+    def step(rows: Sequence[int], tokens: Sequence[int]) -> list[bool]:
+        nonlocal first
+        first = time.perf_counter() if first is None else first
+        if on_text is not None:
+            made.extend(tokens)
+            on_text(output_of(tokenizer, made, stops).text)
+        return [False]
+
     _synchronise(model)
     started = time.perf_counter()
     ids = encode(tokenizer, prompt)
-    begun = None if prefixes is None else prefixes.begin([ids])
-    processors = [*steer(), *drawing(model, temperature, top_p, [draw(seed, prompt, NO_VOTE)])]
-    written = _generate(model, [ids], cap, watch.stops, watch, begun=begun, processors=processors)[0]
-    output = output_of(tokenizer, written, watch.stops)
+    (written,) = _decode(model, [ids], cap, stops, decoding, [draw(decoding.seed, prompt, NO_VOTE)], step)
+    output = output_of(tokenizer, written, stops)
     seconds = time.perf_counter() - started
-    first = None if watch.first is None else watch.first - started
-    return TimedOutput(output.tokens, seconds, first, output.text, output.truncated, output.ids)
+    first_token = None if first is None else first - started
+    return TimedOutput(output.tokens, seconds, first_token, output.text, output.truncated, output.ids)
 
 
 def sample_many(
-    model: Any,
-    tokenizer: Any,
-    prompt: str,
-    cap: int,
-    count: int,
-    temperature: float,
-    top_p: float,
-    seed: int,
-    first: int = 0,
-    prefixes: Beginnings | None = None,
-    steer: Steer = tuple,
+    model: Any, tokenizer: Any, prompt: str, cap: int, count: int, decoding: Decoding, first: int = 0
 ) -> list[Output]:
     """The answers ``first`` to ``first + count - 1`` to one prompt, sampled in one batch; the prompt is computed once and its
     cache shared by all.
 
-    Every answer has its own random numbers, seeded by ``seed``, the prompt and the answer's number. So it is the
-    same answer however many others are drawn with it (up to the rounding of another batch size), and further
-    ones can be drawn later. ``temperature`` 0 is greedy: all answers are alike. Of the prompt ``prefixes`` may hold the
-    beginning. ``CirfError``: no memory.
+    An answer does not depend on how many others are drawn with it (up to the rounding of another batch size), and further ones
+    can be drawn later. Temperature 0 is greedy: all answers are alike. Of the prompt, ``prefixes`` may hold the beginning.
+    ``CirfError``: no memory.
     """
+    numbers = range(first, first + count)
     stops = stop_ids(model, tokenizer)
-    draws = [draw(seed, prompt, first + place) for place in range(count)]
-    rows = _sampled(model, tokenizer, prompt, cap, temperature, top_p, draws, stops, prefixes, steer)
-    return [output_of(tokenizer, row, stops) for row in rows]
+    return [output_of(tokenizer, ids, stops) for ids in _sampled(model, tokenizer, prompt, cap, numbers, decoding)]
 
 
 def sample_until(
@@ -178,12 +193,8 @@ def sample_until(
     prompt: str,
     cap: int,
     count: int,
-    temperature: float,
-    top_p: float,
-    seed: int,
+    decoding: Decoding,
     enough: Callable[[Mapping[int, Output]], bool],
-    prefixes: Beginnings | None = None,
-    steer: Steer = tuple,
 ) -> tuple[dict[int, Output], int]:
     """The answers of `sample_many`, by number, that were finished when ``enough`` said so; and the number of tokens written,
     unfinished answers included.
@@ -205,8 +216,7 @@ def sample_until(
         over = over or (len(finished) > before and enough(finished))
         return [over or row in finished for row in rows]
 
-    draws = [draw(seed, prompt, place) for place in range(count)]
-    _sampled(model, tokenizer, prompt, cap, temperature, top_p, draws, stops, prefixes, steer, step)
+    _sampled(model, tokenizer, prompt, cap, range(count), decoding, step)
     return finished, sum(map(len, made))
 
 
@@ -216,35 +226,29 @@ def follow(
     prompts: Sequence[list[int]],
     cap: int,
     on_step: OnStep,
-    temperature: float = 0.0,
-    top_p: float = 1.0,
+    decoding: Decoding = GREEDY,
     draws: Sequence[str] = (),
-    prefixes: Beginnings | None = None,
-    steer: Steer = tuple,
 ) -> None:
     """Answer encoded prompts in one batch, each row as if alone, and pass every token to ``on_step`` as it is generated.
 
-    Greedily, or at a ``temperature`` each row with its own random numbers, seeded by its text in ``draws`` (see `draw`): it
-    is the answer that `sample_many` gives. ``on_step`` may end rows before their time; ``cap`` is for those that it does not.
+    Greedily, or at a temperature each row with its own random numbers, seeded by its text in ``draws`` (see `draw`) and not by
+    the seed of ``decoding``: it is the answer that `sample_many` gives. ``on_step`` may end rows before their time; ``cap`` is
+    for those that it does not.
 
     Raises:
         CirfError: no memory for the batch.
     """
-    stops = stop_ids(model, tokenizer)
+    with _memory(f"decode {len(prompts)} prompts at once; send shorter ones, or fewer"):
+        _decode(model, prompts, cap, stop_ids(model, tokenizer), decoding, draws, on_step)
+
+
+@contextlib.contextmanager
+def _memory(refused: str) -> Iterator[None]:
+    """Within, a lack of memory is a `CirfError`: "no memory to ``refused``"."""
     try:
-        for places in batches(model, prompts):
-            own = [prompts[place] for place in places]
-            begun = None if prefixes is None else prefixes.begin(own)
-            watch = Watch(len(own), partial(_renumbered, on_step, places))
-            steered = [*steer(), *drawing(model, temperature, top_p, [draws[place] for place in places] if draws else ())]
-            _generate(model, own, cap, stops, begun=begun, processors=steered, rows=watch)
+        yield
     except torch.OutOfMemoryError:
-        raise CirfError(f"no memory to decode {len(prompts)} prompts at once; send shorter ones, or fewer") from None
-
-
-def _renumbered(on_step: OnStep, places: Sequence[int], rows: Sequence[int], tokens: Sequence[int]) -> Sequence[bool]:
-    """Call ``on_step`` with the rows' places in a larger batch."""
-    return on_step([places[row] for row in rows], tokens)
+        raise CirfError(f"no memory to {refused}") from None
 
 
 def output_of(tokenizer: Any, ids: list[int], stops: Collection[int]) -> Output:
@@ -256,11 +260,24 @@ def output_of(tokenizer: Any, ids: list[int], stops: Collection[int]) -> Output:
     return Output(text, count, end is None, tuple(ids[:count]))
 
 
-def _shared(model: Any, ids: list[int], count: int, prefixes: Beginnings | None) -> Begun | None:
-    """All but the prompt's last token, once for each of ``count`` rows; ``None`` where the model keeps another kind of cache."""
-    begun = None if prefixes is None else prefixes.begin([ids])
+def _sampled(
+    model: Any, tokenizer: Any, prompt: str, cap: int, numbers: Sequence[int], decoding: Decoding, on_step: OnStep | None = None
+) -> list[list[int]]:
+    """Ids of the answers to one prompt that have these numbers."""
+    ids, stops = encode(tokenizer, prompt), stop_ids(model, tokenizer)
+    draws = [draw(decoding.seed, prompt, number) for number in numbers]
+    with _memory(f"draw {len(numbers)} answers at once; ask for fewer votes"):
+        begin = partial(_shared, model, decoding)
+        return _decode(model, [ids] * len(numbers), cap, stops, decoding, draws, on_step, begin)
+
+
+def _shared(model: Any, decoding: Decoding, prompts: Sequence[list[int]]) -> Begun | None:
+    """All but the last token of a prompt, of which ``prompts`` [b] are copies, computed once; ``None`` where the model keeps
+    another kind of cache."""
+    ids, count = prompts[0], len(prompts)
+    begun = decoding.begin([ids])
     if begun is not None and not is_movable(begun.cache):
-        return prefixes.begin([ids] * count) if prefixes is not None else None
+        return decoding.begin(prompts)
     ids = begun.prompts[0] if begun else ids
     if len(ids) < 2 or count < 2:
         return begun
@@ -275,55 +292,34 @@ def _shared(model: Any, ids: list[int], count: int, prefixes: Beginnings | None)
     return Begun([ids] * count, [len(ids) - 1] * count, cache)
 
 
-def _sampled(
+def _decode(
     model: Any,
-    tokenizer: Any,
-    prompt: str,
+    prompts: Sequence[list[int]],
     cap: int,
-    temperature: float,
-    top_p: float,
-    draws: Sequence[str],
     stops: list[int],
-    prefixes: Beginnings | None,
-    steer: Steer,
+    decoding: Decoding,
+    draws: Sequence[str],
     on_step: OnStep | None = None,
+    begin: Callable[[Sequence[list[int]]], Begun | None] | None = None,
 ) -> list[list[int]]:
-    """Ids of sampled answers to one prompt, one a text of ``draws``, which seeds it."""
-    ids, count = encode(tokenizer, prompt), len(draws)
+    """Ids written after encoded prompts, all in one batch where the model allows that, up to ``cap`` or the first of ``stops``.
+
+    ``draws``: what seeds each one's random numbers; ``on_step`` receives every token with the place of its prompt; ``begin``
+    computes the beginnings of prompts in place of ``decoding``.
+    """
     written: dict[int, list[int]] = {}
-    try:
-        for places in batches(model, [ids] * count):
-            processors = [*steer(), *drawing(model, temperature, top_p, [draws[place] for place in places])]
-            watch = None if on_step is None else Watch(len(places), partial(_renumbered, on_step, places))
-            begun = _shared(model, ids, len(places), prefixes)
-            made = _generate(model, [ids] * len(places), cap, stops, begun=begun, processors=processors, rows=watch)
-            written |= dict(zip(places, made, strict=True))
-        return [written[place] for place in range(count)]
-    except torch.OutOfMemoryError:
-        raise CirfError(f"no memory to draw {count} answers at once; ask for fewer votes") from None
+    for places in batches(model, prompts):
+        own = [prompts[place] for place in places]
+        begun = (begin or decoding.begin)(own)
+        processors = decoding.processors(model, [draws[place] for place in places] if draws else ())
+        rows = None if on_step is None else Watch(len(own), partial(_renumbered, on_step, places))
+        written |= zip(places, _generate(model, own, cap, stops, begun, processors, rows), strict=True)
+    return [written[place] for place in range(len(prompts))]
 
 
-class _Watch:
-    """A streamer in the sense of ``transformers``: sees every token as it is generated, the prompt first."""
-
-    def __init__(self, tokenizer: Any, on_text: Callable[[str], None] | None, stops: list[int]) -> None:
-        self.tokenizer, self.on_text, self.stops = tokenizer, on_text, stops
-        self.first: float | None = None
-        self.prompt_seen = False
-        self.ids: list[int] = []
-
-    def put(self, value: torch.Tensor) -> None:
-        if not self.prompt_seen:
-            self.prompt_seen = True
-            return
-        if self.first is None:
-            self.first = time.perf_counter()
-        if self.on_text is not None:
-            self.ids += value.flatten().tolist()
-            self.on_text(output_of(self.tokenizer, self.ids, self.stops).text)
-
-    def end(self) -> None:
-        """Nothing is held back."""
+def _renumbered(on_step: OnStep, places: Sequence[int], rows: Sequence[int], tokens: Sequence[int]) -> Sequence[bool]:
+    """Call ``on_step`` with the rows' places in a larger batch."""
+    return on_step([places[row] for row in rows], tokens)
 
 
 def _generate(
@@ -331,7 +327,6 @@ def _generate(
     prompts: list[list[int]],
     cap: int,
     stops: list[int],
-    watch: _Watch | None = None,
     begun: Begun | None = None,
     processors: Sequence[Any] = (),
     rows: Watch | None = None,
@@ -352,12 +347,11 @@ def _generate(
             # Positions follow from the mask inside `generate`.
             if len(prompts) > 1:
                 cache = None if begun is None else begun.cache
-                return generate_in_rounds(model, padded, mask, settings, cap, stops, processors, cache, rows)
+                return generate_in_rounds(model, padded, mask, settings, processors, cache, rows)
             made = model.generate(
                 input_ids=padded,
                 attention_mask=mask,
                 generation_config=settings,
-                streamer=watch,
                 logits_processor=LogitsProcessorList(processors),
                 stopping_criteria=StoppingCriteriaList([] if rows is None else [rows]),
                 **({} if begun is None else {"past_key_values": begun.cache}),

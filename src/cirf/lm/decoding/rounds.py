@@ -159,23 +159,21 @@ def generate_in_rounds(
     ids: torch.Tensor,
     mask: torch.Tensor,
     settings: Any,
-    cap: int,
-    stops: Sequence[int],
     processors: Sequence[Any] = (),
     cache: Any = None,
     watch: Any = None,
 ) -> list[list[int]]:
-    """The ids written after each row of ``ids`` [b x s] (padded on the left, ``mask`` [b x s]): at most ``cap``, up to and with
-    the first of ``stops``.
+    """The ids written after each row of ``ids`` [b x s] (padded on the left, ``mask`` [b x s]).
 
-    ``settings`` is a ``GenerationConfig`` whose ``max_new_tokens`` is set here. A processor of ``processors`` that has state
+    ``settings`` is a ``GenerationConfig``, which is changed: a row has at most its ``max_new_tokens``, up to and with the first
+    of its list ``eos_token_id``. A processor of ``processors`` that has state
     a row has ``select(rows)``, which receives the rows that stay; so has ``watch``, which receives every token and may end rows
     (`cirf.lm.decoding.rounds.Watch`). With a ``cache`` that cannot be cut all rows stay, in one round: it may hold more than
     the ids.
     """
     from transformers import LogitsProcessorList, StoppingCriteriaList
 
-    ends = torch.tensor(list(stops), device=ids.device)
+    cap, ends = settings.max_new_tokens, torch.tensor(settings.eos_token_id, device=ids.device)
     settings.return_dict_in_generate = True
     rows, written = list(range(len(ids))), [[] for _ in range(len(ids))]  # type: tuple[list[int], list[list[int]]]
     most = cap if cache is not None and not is_movable(cache) else ROUND

@@ -29,7 +29,7 @@ from cirf.cpu.number_formats import computed_in
 from cirf.cpu.packed import group_queries
 from cirf.errors import CirfError
 from cirf.lm.adapters import put_adapters
-from cirf.lm.decoding.generate import Output, generate
+from cirf.lm.decoding.generate import Decoding, Output, generate
 from cirf.lm.decoding.prefix_cache import SharedPrompts
 from cirf.lm.decoding.sampling import seed_of
 from cirf.lm.prompt import encode, end_token
@@ -210,11 +210,9 @@ class RewardTraining:
             self.tokenizer,
             [prompts[question] for question in rows],
             self.questions.cap,
-            how.temperature,
-            how.top_p,
-            [seed_of(text) for text in called],
-            len(rows),
-            prefixes=SharedPrompts(self.policy),
+            Decoding(how.temperature, how.top_p, prefixes=SharedPrompts(self.policy)),
+            batch_size=len(rows),
+            seeds=[seed_of(text) for text in called],
         )
         groups = []
         for place, question in enumerate(chosen):
