@@ -55,7 +55,7 @@ def prepare(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     from cirf.lm import backbone, vocabulary
     from cirf.lm.prompt import end_token
     from cirf.lm.training.batches import LengthSampler, Row, sft_rows, tokenise
-    from cirf.lm.training.finetune import plan_updates
+    from cirf.lm.training.spec import plan_updates
     from cirf.methods import get
     from cirf.recipe.load import load, open_run
     from cirf.stages.context import Context
@@ -147,6 +147,7 @@ def ours(folder: Path) -> dict[str, Any]:
     from cirf.lm import backbone
     from cirf.lm.training.batches import Row
     from cirf.lm.training.finetune import finetune
+    from cirf.lm.training.spec import TrainingSpec
     from cirf.lm.training.trainer import TargetTrainer
     from cirf.recipe import schema as recipe
 
@@ -159,7 +160,12 @@ def ours(folder: Path) -> dict[str, Any]:
     stamps = Stamps()
     with tempfile.TemporaryDirectory() as work, mock.patch.object(TargetTrainer, "_save_checkpoint", lambda *_: None):
         _, history, _ = finetune(
-            model, tokenizer, rows, [], section, "benchmark", summary["new_ids"], Path(work), summary["seed"], stamps, "cpu"
+            model,
+            tokenizer,
+            rows,
+            [],
+            TrainingSpec(section, "benchmark", summary["new_ids"], Path(work), summary["seed"], device="cpu"),
+            stamps,
         )
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
     losses = [update["loss"] for update in history.losses]

@@ -98,6 +98,7 @@ def train(options: argparse.Namespace, adaptation: str, batch: int, recomputed: 
     """Some updates of the project's fine-tuning; the first ``options.warmup`` of them are not counted."""
     from cirf.lm.training.batches import LengthSampler, tokenise
     from cirf.lm.training.finetune import finetune
+    from cirf.lm.training.spec import TrainingSpec
     from cirf.lm.training.trainer import TargetTrainer
     from cirf.recipe.schema import Finetune, Lora
 
@@ -114,7 +115,9 @@ def train(options: argparse.Namespace, adaptation: str, batch: int, recomputed: 
     rows = shape_model.rows((options.warmup + options.updates) * an_update, summary, options.prompt)
     with tempfile.TemporaryDirectory() as folder, mock.patch.object(TargetTrainer, "_save_checkpoint"):
         # Nothing is saved: a checkpoint of 8B with its optimiser's state is 98 GB.
-        model, history, _ = finetune(model, tokenizer, rows, [], section, method, new, Path(folder), 0, clock, options.device)
+        model, history, _ = finetune(
+            model, tokenizer, rows, [], TrainingSpec(section, method, new, Path(folder), 0, device=options.device), clock
+        )
     features, _ = tokenise(rows, tokenizer, section.max_length, new)
     order = list(LengthSampler([len(feature.ids) for feature in features], batch, 0, section.group_by_length))
     counted = [features[row] for row in order[options.warmup * an_update :]]

@@ -40,6 +40,7 @@ def by_rank(recipe: Any, shape: str, processes: int, rank: int) -> dict[str, flo
     from cirf.fitting.memory import activations
     from cirf.lm.training.finetune import adapt
     from cirf.lm.training.sharding import local, shard
+    from cirf.lm.training.spec import TrainingSpec
 
     section, full = recipe.finetune, recipe.finetune.adaptation == "full"
     launched = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes)}
@@ -48,7 +49,7 @@ def by_rank(recipe: Any, shape: str, processes: int, rank: int) -> dict[str, flo
         try:
             base = shape_model.build_model(shape, "meta", "bfloat16")
             new = list(range(base.config.vocab_size - recipe.codebook.codes - 2, base.config.vocab_size))
-            model, _ = adapt(base, section, new, [], 0)
+            model, _ = adapt(base, TrainingSpec(section, "cirf_full", new, Path(), 0))
             groups = [*base.model.layers, base.get_input_embeddings(), base.get_output_embeddings()]
             a_weight = 4 if full else 2
             parts = [
@@ -98,6 +99,7 @@ def _train(model: str, adaptation: str, updates: int, folder: Path, rank: int) -
     try:
         from cirf.lm import backbone
         from cirf.lm.training.finetune import finetune
+        from cirf.lm.training.spec import TrainingSpec
         from cirf.lm.training.trainer import TargetTrainer
         from cirf.recipe import schema
 
@@ -113,7 +115,9 @@ def _train(model: str, adaptation: str, updates: int, folder: Path, rank: int) -
         loaded = backbone.load_model(model, schema.Backbone(device="cpu"), section.adaptation)
         rows = shape_model.rows(4 * updates, Lengths(30), 40)
         with mock.patch.object(TargetTrainer, "_save_checkpoint"):
-            _, history, _ = finetune(loaded, tokenizer, rows, [], section, "sft_cot", [], folder / "work", 0, device="cpu")
+            _, history, _ = finetune(
+                loaded, tokenizer, rows, [], TrainingSpec(section, "sft_cot", [], folder / "work", 0, device="cpu")
+            )
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / GIB
         summary = {"peak_gib": round(peak, 2), "losses": [row["loss"] for row in history.losses]}
         (folder / f"{rank}.json").write_text(json.dumps(summary))

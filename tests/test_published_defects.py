@@ -30,9 +30,9 @@ from cirf.evaluation.harness import hide
 from cirf.lm.decoding.generate import Decoding, generate
 from cirf.lm.prompt import encode, end_token, prompt_text
 from cirf.lm.training import finetune as training
-from cirf.lm.training.batches import Feature, tokenise
-from cirf.lm.training.finetune import Row
+from cirf.lm.training.batches import Feature, Row, tokenise
 from cirf.lm.training.objective import CurriculumRow
+from cirf.lm.training.spec import TrainingData
 from cirf.lm.training.trainer import TargetTrainer
 from cirf.lm.vocabulary import token_names
 from cirf.methods.base import Method
@@ -255,8 +255,8 @@ def spied(context: Context, name: str, adaptation: str, folder: Path, monkeypatc
     found = Adapted({}, {}, [], folder)
 
     class Spy(TargetTrainer):
-        def __init__(self, model: Any, args: Any, train_rows: Any, validation: Any, *more: Any, **keys: Any) -> None:
-            found.held_out.extend(validation)
+        def __init__(self, model: Any, args: Any, data: TrainingData, *more: Any, **keys: Any) -> None:
+            found.held_out.extend(data.validation)
             for key, value in model.named_parameters():
                 if value.requires_grad:
                     found.trainable[key] = tuple(value.shape)
@@ -264,7 +264,7 @@ def spied(context: Context, name: str, adaptation: str, folder: Path, monkeypatc
                     found.before[key.removeprefix("base_model.model.")] = value.detach().clone()
             if not train:
                 raise _Enough
-            super().__init__(model, args, train_rows, validation, *more, **keys)
+            super().__init__(model, args, data, *more, **keys)
 
     monkeypatch.setattr(training, "TargetTrainer", Spy)
     lora = {"rank": 2, "alpha": 4, "dropout": 0.1, "target_modules": "all-linear"}

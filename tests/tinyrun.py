@@ -68,7 +68,9 @@ def teach_to_end(folder: Path) -> Path:
     its cap."""
     from cirf.lm.backbone import load_model, load_tokenizer
     from cirf.lm.prompt import prompt_text
-    from cirf.lm.training.finetune import Row, finetune
+    from cirf.lm.training.batches import Row
+    from cirf.lm.training.finetune import finetune
+    from cirf.lm.training.spec import TrainingSpec
     from cirf.recipe.schema import Backbone, Finetune
 
     section = Backbone(dtype="float32", device="cpu")
@@ -76,7 +78,7 @@ def teach_to_end(folder: Path) -> Path:
     rows = [Row(prompt_text(tokenizer, row["question"]), "7") for row in sums(8, seed=5)]
     settings = Finetune(adaptation="full", epochs=6, batch_size=2, gradient_accumulation_steps=1, learning_rate=1e-2, bf16=False)
     with tempfile.TemporaryDirectory() as work:
-        taught, _, _ = finetune(model, tokenizer, rows, [], settings, "direct_sft", [], Path(work), 0)
+        taught, _, _ = finetune(model, tokenizer, rows, [], TrainingSpec(settings, "direct_sft", [], Path(work), 0))
     taught.save_pretrained(folder)
     return folder
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cirf.fitting import size_in_name, updates_of
 from cirf.fitting.memory import training_memory
 from cirf.fitting.updates import in_words
-from cirf.lm.training.finetune import plan_updates
+from cirf.lm.training.spec import plan_updates
 from cirf.recipe import schema
 from cirf.recipe.schema import TOO_FEW_UPDATES, Finetune
 

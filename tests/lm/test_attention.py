@@ -18,7 +18,9 @@ from cirf.lm.decoding.generate import Decoding, generate, generate_one, sample_m
 from cirf.lm.prompt import prompt_text
 from cirf.lm.training import attention
 from cirf.lm.training.attention import for_rows
-from cirf.lm.training.finetune import Row, finetune
+from cirf.lm.training.batches import Row
+from cirf.lm.training.finetune import finetune
+from cirf.lm.training.spec import TrainingSpec
 from cirf.recipe import schema
 
 
@@ -59,7 +61,9 @@ def test_training_uses_it_unless_the_recipe_names_a_kernel(
     model.register_forward_pre_hook(look)
     rows = [Row(prompt_text(tokenizer, f"What is {number} plus 1?"), str(number + 1)) for number in range(4)]
     section = schema.Finetune.model_validate({"adaptation": adaptation, "epochs": 1, "batch_size": 2, "bf16": False})
-    trained, _, _ = finetune(model, tokenizer, rows, rows[:1], section, "direct_sft", [], tmp_path, 0, attention=asked)
+    trained, _, _ = finetune(
+        model, tokenizer, rows, rows[:1], TrainingSpec(section, "direct_sft", [], tmp_path, 0, attention=asked)
+    )
     assert seen == {used}
     assert trained.config._attn_implementation == "sdpa"
     trained.save_pretrained(tmp_path / "saved")

@@ -19,7 +19,7 @@ from cirf.errors import CirfError
 from cirf.lm.prompt import end_token, prompt_text, settle_template
 from cirf.lm.training import phases
 from cirf.lm.training.batches import LengthSampler, Row, collate, cut, pass_price, sft_rows, tokenise
-from cirf.lm.training.finetune import plan_updates
+from cirf.lm.training.spec import plan_updates
 from cirf.lm.vocabulary import extend
 from cirf.recipe import schema
 

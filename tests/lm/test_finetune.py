@@ -25,14 +25,15 @@ from cirf.lm.decoding.generate import generate
 from cirf.lm.prompt import end_token, prompt_text, settle_template
 from cirf.lm.saving import save_model
 from cirf.lm.training import trainer
+from cirf.lm.training.batches import Row, tokenise
 from cirf.lm.training.batches import Row as Row_of_glance
-from cirf.lm.training.batches import tokenise
 from cirf.lm.training.callbacks import look_at
 from cirf.lm.training.checkpoints import latest
-from cirf.lm.training.finetune import Row, finetune
+from cirf.lm.training.finetune import finetune
 from cirf.lm.training.history import History
 from cirf.lm.training.new_token_rows import TrainableRows
 from cirf.lm.training.objective import Objective
+from cirf.lm.training.spec import TrainingSpec
 from cirf.lm.vocabulary import extend, read_trace, token_names
 from cirf.recipe import schema
 
@@ -66,7 +67,7 @@ def test_overfitted_on_four_rows_it_answers_them_and_stops(
     rows = _rows(tokenizer, 4)
     lora = {"lora": {"rank": 32, "alpha": 32}, "learning_rate": 1e-2, "epochs": 60} if adaptation == "lora" else {"epochs": 40}
     section = _section(adaptation, warmup_steps=10, **lora)
-    trained, history, timings = finetune(model, tokenizer, rows, rows[:3], section, "cirf_full", ids, tmp_path, 0)
+    trained, history, timings = finetune(model, tokenizer, rows, rows[:3], TrainingSpec(section, "cirf_full", ids, tmp_path, 0))
     outputs = generate(trained, tokenizer, [row.prompt for row in rows], 20)
     assert [output.text for output in outputs] == [row.target for row in rows]
     assert all(output.ids[-1] == end_token(tokenizer) and not output.truncated for output in outputs)
@@ -91,7 +92,9 @@ def _trainables(
             return super().create_optimizer(model)
 
     monkeypatch.setattr("cirf.lm.training.finetune.TargetTrainer", Spy)
-    trained, _, _ = finetune(model, tokenizer, _rows(tokenizer), [], _section(adaptation), "cirf_full", ids, tmp_path, 0)
+    trained, _, _ = finetune(
+        model, tokenizer, _rows(tokenizer), [], TrainingSpec(_section(adaptation), "cirf_full", ids, tmp_path, 0)
+    )
     after = dict(trained.named_parameters())
     assert set(after) == set(frozen)
     if adaptation == "lora":
@@ -153,7 +156,7 @@ def test_the_merged_model_is_the_unmerged_one(
 
     monkeypatch.setattr(TrainableRows, "merge", look_first)
     monkeypatch.setattr(LoraModel, "merge_and_unload", before)
-    plain, _, _ = finetune(model, tokenizer, rows, [], _section("lora", epochs=5), "cirf_full", ids, tmp_path, 0)
+    plain, _, _ = finetune(model, tokenizer, rows, [], TrainingSpec(_section("lora", epochs=5), "cirf_full", ids, tmp_path, 0))
     with torch.no_grad():
         torch.testing.assert_close(plain(probe).logits, unmerged[0], atol=1e-4, rtol=1e-4)
     assert generate(plain, tokenizer, [row.prompt for row in rows], 12) == unmerged[1]
@@ -168,7 +171,9 @@ def test_the_saved_model_loads_plainly_and_answers_the_same(tiny: Any, tokenizer
     model.generation_config.repetition_penalty = 1.5
     ids = extend(model, tokenizer, None, schema.Vocabulary(alpha="mean"), 8, 0)
     rows = _rows(tokenizer)
-    trained, _, _ = finetune(model, tokenizer, rows, [], _section(adaptation, epochs=12), "cirf_full", ids, tmp_path / "work", 0)
+    trained, _, _ = finetune(
+        model, tokenizer, rows, [], TrainingSpec(_section(adaptation, epochs=12), "cirf_full", ids, tmp_path / "work", 0)
+    )
     save_model(trained, tokenizer, tmp_path / "model", "bfloat16", "cirf")
     assert {path.suffix for path in (tmp_path / "model").iterdir()} <= {".json", ".safetensors", ".jinja"}
     ours = generate(trained, tokenizer, [row.prompt for row in rows], 12)
@@ -202,7 +207,7 @@ def test_accumulation_weighs_every_token_alike(tiny: Any, tokenizer: Any, tmp_pa
         tokenizer_now = tiny.build_tokenizer()
         extend(tiny.build_model(), tokenizer_now, None, schema.Vocabulary(), 8, 0)
         rows = [*_rows(tokenizer_now, 15), Row(prompt_text(tokenizer_now, "Hi?"), "a long answer " * 8)]
-        _, history, _ = finetune(model, tokenizer_now, rows, [], section, "x", ids, tmp_path / str(size), 0)
+        _, history, _ = finetune(model, tokenizer_now, rows, [], TrainingSpec(section, "x", ids, tmp_path / str(size), 0))
         results.append([(row["loss"], row["gradient_norm"]) for row in history.losses])
     for other in results[1:]:
         torch.testing.assert_close(torch.tensor(other), torch.tensor(results[0]), atol=1e-4, rtol=1e-4)
@@ -211,7 +216,9 @@ def test_accumulation_weighs_every_token_alike(tiny: Any, tokenizer: Any, tmp_pa
 def test_gradients_are_clipped(tiny: Any, tokenizer: Any, tmp_path: Path) -> None:
     """Of gradients far below its epsilon Adam makes no step to speak of."""
     section = _section(max_grad_norm=1e-12, adam_epsilon=1e-8, warmup_steps=0)
-    trained, history, _ = finetune(tiny.build_model(), tokenizer, _rows(tokenizer), [], section, "x", [], tmp_path, 0)
+    trained, history, _ = finetune(
+        tiny.build_model(), tokenizer, _rows(tokenizer), [], TrainingSpec(section, "x", [], tmp_path, 0)
+    )
     assert min(row["gradient_norm"] for row in history.losses) > 0.1  # as they were
     for name, weight in tiny.build_model().named_parameters():
         torch.testing.assert_close(trained.get_parameter(name), weight, atol=1e-5, rtol=0)
@@ -219,12 +226,14 @@ def test_gradients_are_clipped(tiny: Any, tokenizer: Any, tmp_path: Path) -> Non
 
 def test_the_schedule_warms_up_and_ends_at_the_smallest_rate(tiny: Any, tokenizer: Any, tmp_path: Path) -> None:
     section = _section(epochs=10, warmup_steps=5, min_lr_ratio=0.1, learning_rate=1e-3)
-    _, history, _ = finetune(tiny.build_model(), tokenizer, _rows(tokenizer), [], section, "x", [], tmp_path / "a", 0)
+    _, history, _ = finetune(
+        tiny.build_model(), tokenizer, _rows(tokenizer), [], TrainingSpec(section, "x", [], tmp_path / "a", 0)
+    )
     rates = [row["learning_rate"] for row in history.losses]
     assert max(rates) == pytest.approx(1e-3) and rates[0] < 3e-4 and 1e-4 <= rates[-1] < 1.2e-4
     assert not history.warmup_scaled_down and history.functional_rows == []
     long = _section(warmup_steps=100)
-    _, short, _ = finetune(tiny.build_model(), tokenizer, _rows(tokenizer), [], long, "x", [], tmp_path / "b", 0)
+    _, short, _ = finetune(tiny.build_model(), tokenizer, _rows(tokenizer), [], TrainingSpec(long, "x", [], tmp_path / "b", 0))
     assert short.warmup_scaled_down and short.warmup_updates == 0
 
 
@@ -238,7 +247,7 @@ def test_the_schedule_warms_up_and_ends_at_the_smallest_rate(tiny: Any, tokenize
 )
 def test_the_rate_takes_its_course(tiny: Any, tokenizer: Any, tmp_path: Path, schedule: str, last: Any) -> None:
     section = _section(lr_scheduler_type=schedule, epochs=6, learning_rate=1e-3, warmup_steps=2, min_lr_ratio=0.1)
-    _, history, _ = finetune(tiny.build_model(), tokenizer, _rows(tokenizer), [], section, "x", [], tmp_path, 0)
+    _, history, _ = finetune(tiny.build_model(), tokenizer, _rows(tokenizer), [], TrainingSpec(section, "x", [], tmp_path, 0))
     rates = [row["learning_rate"] for row in history.losses]
     assert len(rates) == 12
     for update, rate in enumerate(rates):  # of the 12 updates the first two warm up
@@ -258,7 +267,7 @@ def test_the_optimiser_is_what_the_recipe_says(
 
     monkeypatch.setattr(trainer.TargetTrainer, "create_optimizer", creating)
     section = _section(weight_decay=0.03, adam_beta1=0.8, adam_beta2=0.95, adam_epsilon=1e-7)
-    finetune(tiny.build_model(), tokenizer, _rows(tokenizer), [], section, "x", [], tmp_path, 0)
+    finetune(tiny.build_model(), tokenizer, _rows(tokenizer), [], TrainingSpec(section, "x", [], tmp_path, 0))
     assert isinstance(seen[0], torch.optim.AdamW)
     groups = seen[0].param_groups
     assert {(group["betas"], group["eps"]) for group in groups} == {((0.8, 0.95), 1e-7)}
@@ -288,7 +297,9 @@ def test_new_rows_go_as_much_further_as_they_are_told_and_all_else_goes_as_far(
             }
             section = _section(adaptation, **keys)
             folder = tmp_path / f"{ratio}-{updates}"
-            model, history, _ = finetune(model, tokenizer, _rows(tokenizer), [], section, "cirf_full", ids, folder, 0)
+            model, history, _ = finetune(
+                model, tokenizer, _rows(tokenizer), [], TrainingSpec(section, "cirf_full", ids, folder, 0)
+            )
             assert history.updates == updates
         found = {name: weight.detach().clone() for name, weight in model.named_parameters()}
         return {name: weight for name, weight in found.items() if not (tied and name == "lm_head.weight")}
@@ -350,7 +361,9 @@ def test_an_interrupted_training_goes_on_from_its_checkpoint(tiny: Any, tokenize
             ids = extend(model, own, None, schema.Vocabulary(), 8, 0)
             bar = _Breaking(after)
             try:
-                trained, history, _ = finetune(model, own, rows, rows[:2], section, "x", ids, tmp_path / name, 0, bar)
+                trained, history, _ = finetune(
+                    model, own, rows, rows[:2], TrainingSpec(section, "x", ids, tmp_path / name, 0), bar
+                )
             except _Break:
                 continue
         assert bar.done == (4 if stop else 0)  # the bar, too, goes on where it was
@@ -368,7 +381,7 @@ def test_a_training_that_was_killed_after_its_last_update_does_none_more(
     section, rows = _section(epochs=epochs, save_steps=2), _rows(tokenizer)
     results = []
     for _ in range(3):  # the checkpoint of the last update stays there
-        trained, history, _ = finetune(tiny.build_model(), tokenizer, rows, rows[:2], section, "x", [], tmp_path, 0)
+        trained, history, _ = finetune(tiny.build_model(), tokenizer, rows, rows[:2], TrainingSpec(section, "x", [], tmp_path, 0))
         results.append((history, trained.state_dict()))
     for history, weights in results[1:]:
         assert history == results[0][0]
@@ -384,10 +397,10 @@ def test_mistakes_are_one_sentence(tiny: Any, tokenizer: Any, tmp_path: Path) ->
         (rows, {"learning_rate": 1e30, "epochs": 4, "warmup_steps": 0}, "lower finetune.learning_rate"),
     ]
     with pytest.raises(CirfError, match="its tokenizer, saved and loaded again, cuts text otherwise"):
-        finetune(tiny.build_model("qwen2"), tokenizer, rows, [], _section(), "x", [], tmp_path, 0)
+        finetune(tiny.build_model("qwen2"), tokenizer, rows, [], TrainingSpec(_section(), "x", [], tmp_path, 0))
     for number, (lines, keys, words) in enumerate(cases):
         with pytest.raises(CirfError, match=words) as caught:
-            finetune(tiny.build_model(), tokenizer, lines, [], _section(**keys), "x", [], tmp_path / str(number), 0)
+            finetune(tiny.build_model(), tokenizer, lines, [], TrainingSpec(_section(**keys), "x", [], tmp_path / str(number), 0))
         assert "\n" not in str(caught.value)
 
 
@@ -408,7 +421,7 @@ def test_functional_tokens_weigh_in_the_loss_what_they_are_told(tiny: Any, token
             torch.testing.assert_close(weighing.loss(model, batch, 100), wanted / 100)
             torch.testing.assert_close(weighing.loss(model, batch, None), wanted / len(nll))
         section = _section(functional_token_loss_weight=weight)
-        _, history, _ = finetune(model, tokenizer, rows, rows, section, "cirf_full", ids, tmp_path / str(weight), 0)
+        _, history, _ = finetune(model, tokenizer, rows, rows, TrainingSpec(section, "cirf_full", ids, tmp_path / str(weight), 0))
         assert history.losses[0]["loss"] == pytest.approx(float(wanted / len(nll)), abs=1e-5)
         assert history.validation[0]["loss"] == pytest.approx(float(nll.mean()), abs=1e-5)  # which is told unweighted
 
@@ -422,7 +435,7 @@ def test_a_loss_of_ones_own_takes_no_weight(tiny: Any, tokenizer: Any, tmp_path:
     ids = extend(model, tokenizer, None, schema.Vocabulary(), 8, 0)
     section, rows = _section(functional_token_loss_weight=2.0), _rows(tokenizer, 4)
     with pytest.raises(CirfError, match=r"finetune\.functional_token_loss_weight: the training of mine has its own loss"):
-        finetune(model, tokenizer, rows, [], section, "mine", ids, tmp_path, 0, objective=Own())
+        finetune(model, tokenizer, rows, [], TrainingSpec(section, "mine", ids, tmp_path, 0, objective=Own()))
 
 
 @pytest.mark.parametrize("group", [True, False])
@@ -438,7 +451,7 @@ def test_a_loss_that_is_no_number_names_its_rows_and_leaves_the_last_good_checkp
         model.get_input_embeddings().weight[tokenizer.convert_tokens_to_ids("~")] = math.nan
     section = _section("lora", batch_size=2, gradient_accumulation_steps=2, epochs=2, save_steps=1, group_by_length=group)
     with pytest.raises(trainer.Diverged) as caught:
-        finetune(model, tokenizer, rows, [], section, "cirf_full", ids, tmp_path, 1)
+        finetune(model, tokenizer, rows, [], TrainingSpec(section, "cirf_full", ids, tmp_path, 1))
     found = re.fullmatch(r"the training loss is not a number in update (\d) \((.*)\); lower .*", str(caught.value))
     assert found is not None, caught.value
     assert "sums/17" in found[2].split(", ") and len(found[2].split(", ")) <= 4 and "sums/3" not in found[2].split(", ")
@@ -457,7 +470,13 @@ def test_a_gradient_that_is_no_number_stops_before_it_is_saved(tiny: Any, tokeni
 
     model.model.norm.weight.register_hook(burst)
     with pytest.raises(trainer.Diverged, match=r"the gradient is not a number in update 3 \(row \d+, row \d+\)"):
-        finetune(model, tokenizer, _rows(tokenizer), [], _section(batch_size=2, save_steps=1), "direct_sft", [], tmp_path, 0)
+        finetune(
+            model,
+            tokenizer,
+            _rows(tokenizer),
+            [],
+            TrainingSpec(_section(batch_size=2, save_steps=1), "direct_sft", [], tmp_path, 0),
+        )
     good = latest(tmp_path / "checkpoints")
     assert good is not None and good.name == "checkpoint-2"
 
@@ -466,7 +485,7 @@ def test_a_disk_that_takes_no_more_is_one_sentence(tiny: Any, tokenizer: Any, tm
     for limit in (20_000, 140_000):  # too little for the weights; enough for them, too little for the optimiser's state
         model, summary = tiny.build_model(), r"cannot write there, .* make room and run the same command again"
         with tinyrun.files_no_longer_than(limit), pytest.raises(CirfError, match=summary) as caught:
-            finetune(model, tokenizer, _rows(tokenizer), [], _section(), "x", [], tmp_path / str(limit), 0)
+            finetune(model, tokenizer, _rows(tokenizer), [], TrainingSpec(_section(), "x", [], tmp_path / str(limit), 0))
         assert "\n" not in str(caught.value)
 
 
@@ -481,7 +500,9 @@ def test_on_a_cpu_freed_memory_is_handed_back_now_and_then_and_in_the_end(
     scarce = iter([True, False, False, True, False])  # after updates 1, 2, 4, 5 and 7
     monkeypatch.setattr(trainer, "scarce", lambda: next(scarce))
     section = _section(epochs=7, batch_size=8)  # an update an epoch
-    _, history, _ = finetune(model, tokenizer, _rows(tokenizer), [], section, "cirf_full", ids, tmp_path, 0, device="cpu")
+    _, history, _ = finetune(
+        model, tokenizer, _rows(tokenizer), [], TrainingSpec(section, "cirf_full", ids, tmp_path, 0, device="cpu")
+    )
     assert history.updates == 7 and handed == ["within"] * 4 + ["after"] and not list(scarce)
 
 
@@ -506,7 +527,7 @@ def test_bfloat16_and_checkpointed_activations_train_too(
 
             layer.self_attn.register_forward_pre_hook(look)
             work = tmp_path / f"{number}{adaptation}"
-            trained, history, _ = finetune(model, own, _rows(own), [], section, "x", ids, work, 0)
+            trained, history, _ = finetune(model, own, _rows(own), [], TrainingSpec(section, "x", ids, work, 0))
             assert seen == {(bool(keys.get("bf16")), bool(keys.get("gradient_checkpointing")))}
             assert trained.dtype is torch.float32
             assert history.computed_in == ("bfloat16" if keys.get("bf16") else "float32")
@@ -523,7 +544,7 @@ def test_a_processor_without_bfloat16_trains_in_float32(
     for bf16 in (True, False):
         model, own = tiny.build_model("llama", False), tiny.build_tokenizer()
         section = _section("lora", epochs=2, bf16=bf16)
-        _, history, _ = finetune(model, own, _rows(own), [], section, "x", [], tmp_path / str(bf16), 0)
+        _, history, _ = finetune(model, own, _rows(own), [], TrainingSpec(section, "x", [], tmp_path / str(bf16), 0))
         losses.append(history.losses[-1]["loss"])
         assert history.computed_in == "float32"
     assert losses[0] == losses[1]
@@ -542,7 +563,7 @@ def _train(folder: Path, look: Callable[[Any, int, int], str | None]) -> History
     settle_template(tokenizer)
     rows = [Row_of_glance(prompt_text(tokenizer, f"What is {i} plus {i}?"), f"{2 * i}") for i in range(8)]
     section = schema.Finetune(adaptation="full", epochs=3, batch_size=2, gradient_accumulation_steps=1, save_steps=4, bf16=False)
-    _, history, _ = finetune(model, tokenizer, rows, rows[:2], section, "direct_sft", [], folder, 1, look=look)
+    _, history, _ = finetune(model, tokenizer, rows, rows[:2], TrainingSpec(section, "direct_sft", [], folder, 1, look=look))
     return history
 
 

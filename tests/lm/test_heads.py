@@ -18,7 +18,9 @@ from cirf.lm.decoding import prefix_cache as prefix
 from cirf.lm.decoding.generate import Decoding, generate, generate_one, sample_many
 from cirf.lm.decoding.prefix_cache import Prefixes
 from cirf.lm.prompt import encode, prompt_text, settle_template
-from cirf.lm.training.finetune import Row, finetune
+from cirf.lm.training.batches import Row
+from cirf.lm.training.finetune import finetune
+from cirf.lm.training.spec import TrainingSpec
 from cirf.methods.base import around_turn
 from cirf.methods.soft import loss as soft_loss
 from cirf.methods.soft.loss import Mapped, SoftObjective
@@ -198,7 +200,7 @@ def trained(tiny: Any, kind: str, room: int | None, folder: Path, killed_after: 
     model = tiny.build_model(kind, tied=False)
     with mock.patch.object(soft_loss, "PromptCache", lambda: PromptCache(room)), mock.patch.object(SoftObjective, "loss", loss):
         _, history, _ = finetune(
-            model, tokenizer, rows[:4], rows[2:], section, "soft", [], folder, 0, objective=objective, frozen=True
+            model, tokenizer, rows[:4], rows[2:], TrainingSpec(section, "soft", [], folder, 0, objective=objective, frozen=True)
         )
     assert objective.heads is not None and not objective.heads.kept  # let go of
     return objective.module, [row["loss"] for row in history.validation]

@@ -17,6 +17,7 @@ from cirf.lm.prompt import encode, prompt_text
 from cirf.lm.training.batches import Feature, Row, tokenise
 from cirf.lm.training.finetune import finetune
 from cirf.lm.training.objective import CurriculumRow, Objective
+from cirf.lm.training.spec import TrainingSpec
 from cirf.lm.vocabulary import add_tokens
 from cirf.methods.base import at_head_of_answer
 from cirf.methods.curricula import Course, Staged
@@ -126,10 +127,11 @@ def test_overfitted_on_four_rows_it_thinks_answers_and_stops(tiny: Any, tmp_path
         adaptation=adaptation, epochs=60, batch_size=4, gradient_accumulation_steps=1, learning_rate=1e-2, warmup_steps=10,
         weight_decay=0.0,        lora=schema.Lora(rank=32, alpha=32), bf16=False, eval_steps=60,
     )  # fmt: skip
-    trained, history, _ = finetune(
-        model, tokenizer, rows, rows[:2], section, "coconut", [], tmp_path, 0,
+    spec = TrainingSpec(
+        section, "coconut", [], tmp_path, 0,
         input_ids=ids, teach=lambda train, *_: Thinks(train, ids[1], LATENT.count), objective=LatentObjective(),
     )  # fmt: skip
+    trained, history, _ = finetune(model, tokenizer, rows, rows[:2], spec)
     outputs = generate(
         trained, tokenizer, [row.prompt for row in rows], 8, Decoding(prefixes=Thinking(trained, tokenizer, LATENT))
     )

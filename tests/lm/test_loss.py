@@ -13,11 +13,12 @@ import pytest
 import torch
 
 from cirf.lm.prompt import prompt_text
-from cirf.lm.training.batches import Feature, collate
-from cirf.lm.training.finetune import Row, finetune
+from cirf.lm.training.batches import Feature, Row, collate
+from cirf.lm.training.finetune import finetune
 from cirf.lm.training.loss import summed, target_logits
 from cirf.lm.training.new_token_rows import TrainableRows
 from cirf.lm.training.objective import Objective
+from cirf.lm.training.spec import TrainingSpec
 from cirf.lm.vocabulary import add_tokens, extend, matrices
 from cirf.recipe import schema
 
@@ -195,7 +196,12 @@ def train(tiny: Any, work: Path, adaptation: str, objective: Objective | None, b
         fresh = type(objective)(32) if isinstance(objective, Beside) else objective
         try:
             made = finetune(
-                model, tokenizer, rows, rows[:2], section, "x", [], work, 0, _Breaking(after), input_ids=new, objective=fresh
+                model,
+                tokenizer,
+                rows,
+                rows[:2],
+                TrainingSpec(section, "x", [], work, 0, input_ids=new, objective=fresh),
+                _Breaking(after),
             )
             return (*made[:2], fresh)
         except _Broken:

@@ -14,9 +14,10 @@ from cirf.lm.prompt import prompt_text
 from cirf.lm.training import attention
 from cirf.lm.training import finetune as training
 from cirf.lm.training.attention import as_trees, tree_of
-from cirf.lm.training.batches import Feature
-from cirf.lm.training.finetune import Row, finetune
+from cirf.lm.training.batches import Feature, Row
+from cirf.lm.training.finetune import finetune
 from cirf.lm.training.objective import Objective
+from cirf.lm.training.spec import TrainingSpec
 from cirf.lm.vocabulary import extend
 from cirf.recipe import schema
 
@@ -71,7 +72,7 @@ def _train(tiny: Any, work: Path, **keys: Any) -> tuple[dict[str, torch.Tensor],
         {"batch_size": 4, "gradient_accumulation_steps": 2, "epochs": 3, "learning_rate": 1e-3, "warmup_steps": 1, "bf16": False,
          "lora": {"rank": 4, "alpha": 8}, **keys}
     )  # fmt: skip
-    made, history, _ = finetune(model, tokenizer, rows[:12], rows[12:], section, "cirf_full", ids, work, 3)
+    made, history, _ = finetune(model, tokenizer, rows[:12], rows[12:], TrainingSpec(section, "cirf_full", ids, work, 3))
     weights = {name: value.detach().clone() for name, value in made.named_parameters()}
     return weights, [row["loss"] for row in history.losses], [row["loss"] for row in history.validation]
 

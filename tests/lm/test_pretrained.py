@@ -10,7 +10,9 @@ import pytest
 from cirf.lm import backbone, vocabulary
 from cirf.lm.decoding.generate import generate
 from cirf.lm.saving import save_model
-from cirf.lm.training.finetune import Row, finetune
+from cirf.lm.training.batches import Row
+from cirf.lm.training.finetune import finetune
+from cirf.lm.training.spec import TrainingSpec
 from cirf.recipe import schema
 
 pytestmark = pytest.mark.slow
@@ -30,7 +32,7 @@ def test_a_pretrained_model_learns_a_trace_in_a_few_updates(bundled: Callable[[s
         lora=schema.Lora(rank=16), epochs=30, batch_size=1, gradient_accumulation_steps=1, learning_rate=3e-3, warmup_steps=3
     )
     row = Row(prompt, "<cirf><cirf_003>5</cirf>5")
-    model, history, _ = finetune(model, tokenizer, [row], [], settings, "cirf_full", ids, tmp_path / "scratch", 0)
+    model, history, _ = finetune(model, tokenizer, [row], [], TrainingSpec(settings, "cirf_full", ids, tmp_path / "scratch", 0))
     assert history.losses[-1]["loss"] < 0.1 < history.losses[0]["loss"]
     save_model(model, tokenizer, tmp_path / "model", "bfloat16", "cirf")
     again = backbone.load_model(tmp_path / "model", section)

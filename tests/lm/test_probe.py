@@ -16,6 +16,7 @@ from cirf.lm.prompt import encode, prompt_text
 from cirf.lm.training.batches import Row
 from cirf.lm.training.finetune import finetune
 from cirf.lm.training.objective import Batch
+from cirf.lm.training.spec import TrainingSpec
 from cirf.lm.vocabulary import add_tokens, extend, token_names
 from cirf.methods.base import at_head_of_answer
 from cirf.methods.latent.decode import Latent, Thinking, given
@@ -113,7 +114,7 @@ def taught(model: Any, tokenizer: Any, rows: list[Row], work: Path, **more: Any)
         adaptation="full", epochs=200, batch_size=len(rows), gradient_accumulation_steps=1, learning_rate=3e-3, warmup_steps=5,
         weight_decay=0.0, bf16=False,
     )  # fmt: skip
-    return finetune(model, tokenizer, rows, [], section, "m", more.pop("new_ids", []), work, 0, **more)[0]
+    return finetune(model, tokenizer, rows, [], TrainingSpec(section, "m", more.pop("new_ids", []), work, 0, **more))[0]
 
 
 def test_who_answers_from_thoughts_gives_anothers_answer_to_anothers_thoughts(tiny: Any, tmp_path: Path) -> None:

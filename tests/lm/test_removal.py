@@ -17,9 +17,11 @@ from cirf.errors import CirfError
 from cirf.lm.prompt import encode, end_token, prompt_text
 from cirf.lm.training import trainer
 from cirf.lm.training.batches import Feature, LengthSampler, Row, collate, tokenise, tokens_before
-from cirf.lm.training.finetune import History, finetune
+from cirf.lm.training.finetune import finetune
+from cirf.lm.training.history import History
 from cirf.lm.training.loss import IGNORED
 from cirf.lm.training.objective import CurriculumRow
+from cirf.lm.training.spec import TrainingSpec
 from cirf.lm.training.trainer import Updates, answer_places
 from cirf.methods.curricula import Removal
 from cirf.methods.icot_si import InternalisationSettings
@@ -240,7 +242,9 @@ def train(tiny: Any, tokenizer: Any, folder: Path, settings: InternalisationSett
     def teach(lessons: list[CurriculumRow], held_out: list[CurriculumRow], updates: int) -> Removal:
         return Removal(lessons, held_out, tokenizer, ANSWER_MARK, settings, how.epochs, updates, 1)
 
-    model, history, _ = finetune(tiny.build_model(), tokenizer, rows, rows[:3], how, "icot_si", [], folder, 1, teach=teach)
+    model, history, _ = finetune(
+        tiny.build_model(), tokenizer, rows, rows[:3], TrainingSpec(how, "icot_si", [], folder, 1, teach=teach)
+    )
     return model, history
 
 
@@ -307,7 +311,9 @@ def test_a_history_tells_what_was_gone_and_validation_is_in_the_form_of_answerin
 def test_without_any_removal_it_is_plain_training(tiny: Any, tokenizer: Any, tmp_path: Path, keys: dict[str, Any]) -> None:
     model, history = train(tiny, tokenizer, tmp_path / "a", InternalisationSettings(smoothing=None, **keys))
     rows = rows_of(tokenizer)
-    plain, losses, _ = finetune(tiny.build_model(), tokenizer, rows, rows[:3], section(), "sft_cot", [], tmp_path / "b", 1)
+    plain, losses, _ = finetune(
+        tiny.build_model(), tokenizer, rows, rows[:3], TrainingSpec(section(), "sft_cot", [], tmp_path / "b", 1)
+    )
     assert history.losses == losses.losses and history.validation == losses.validation
     assert all(torch.equal(weight, plain.state_dict()[name]) for name, weight in model.state_dict().items())
     _, other = train(tiny, tokenizer, tmp_path / "c", InternalisationSettings())

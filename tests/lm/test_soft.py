@@ -11,10 +11,11 @@ import torch
 from cirf.errors import CirfError
 from cirf.lm.decoding.generate import Decoding, generate, generate_one, sample_many
 from cirf.lm.prompt import encode, prompt_text, settle_template
-from cirf.lm.training.batches import Feature
-from cirf.lm.training.finetune import Row, finetune, tokenise
+from cirf.lm.training.batches import Feature, Row, tokenise
+from cirf.lm.training.finetune import finetune
 from cirf.lm.training.loss import IGNORED
 from cirf.lm.training.objective import Objective
+from cirf.lm.training.spec import TrainingSpec
 from cirf.methods.base import around_turn
 from cirf.methods.soft.guide import Guide, Guided, Soft, fingerprint, load_guide, read_soft, save_soft, saved_guide
 from cirf.methods.soft.loss import Live, Mapped, SoftObjective
@@ -342,7 +343,7 @@ def test_a_frozen_model_stays_to_the_bit_while_a_map_or_a_guide_learns(tiny: Any
         gradient_checkpointing=live,
     )  # fmt: skip
     trained, history, _ = finetune(
-        model, tokenizer, rows, rows[:2], section, "soft", [], tmp_path, 0, objective=objective, frozen=True
+        model, tokenizer, rows, rows[:2], TrainingSpec(section, "soft", [], tmp_path, 0, objective=objective, frozen=True)
     )
     assert history.adaptation == "frozen" and history.validation[-1]["loss"] < history.validation[0]["loss"]
     assert all(torch.equal(value, before[name]) for name, value in trained.state_dict().items())

@@ -16,6 +16,7 @@ from cirf.lm.prompt import prompt_text
 from cirf.lm.training.batches import Row
 from cirf.lm.training.callbacks import Stop
 from cirf.lm.training.finetune import finetune
+from cirf.lm.training.spec import TrainingSpec
 from cirf.lm.training.trainer import Diverged
 from cirf.recipe import schema
 
@@ -78,9 +79,9 @@ def test_nor_is_one_where_no_update_is_left(tiny: Any, tokenizer: Any, tmp_path:
     section = schema.Finetune(
         adaptation="full", epochs=1.5, batch_size=2, gradient_accumulation_steps=1, bf16=False
     )  # ends within an epoch
-    finetune(tiny.build_model(), tokenizer, rows, [], section, "x", [], tmp_path, 0)
+    finetune(tiny.build_model(), tokenizer, rows, [], TrainingSpec(section, "x", [], tmp_path, 0))
     with pytest.raises(SystemExit):
-        finetune(tiny.build_model(), tokenizer, rows, [], section, "x", [], tmp_path, 0, _Told())
+        finetune(tiny.build_model(), tokenizer, rows, [], TrainingSpec(section, "x", [], tmp_path, 0), _Told())
 
 
 def test_nor_is_one_in_an_update_whose_loss_is_no_number() -> None:

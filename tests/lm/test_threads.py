@@ -12,7 +12,9 @@ import torch
 from cirf.codebook.sinkhorn import assign
 from cirf.lm.decoding.generate import generate
 from cirf.lm.prompt import prompt_text
-from cirf.lm.training.finetune import Row, finetune
+from cirf.lm.training.batches import Row
+from cirf.lm.training.finetune import finetune
+from cirf.lm.training.spec import TrainingSpec
 from cirf.recipe import schema
 
 pytestmark = pytest.mark.slow
@@ -60,7 +62,9 @@ def test_losses_of_a_training_are_alike(tiny: Any, tokenizer: Any, tmp_path: Pat
     found = []
     for count in counts():
         model = tiny.build_model("llama", width=256)
-        _, history, _ = finetune(model, tokenizer, rows, [], section, "sft_cot", [], tmp_path / str(count), 1, device="cpu")
+        _, history, _ = finetune(
+            model, tokenizer, rows, [], TrainingSpec(section, "sft_cot", [], tmp_path / str(count), 1, device="cpu")
+        )
         found.append([update["loss"] for update in history.losses])
     assert len(found[0]) == 24 and found[0][-1] < found[0][0]
     for other in found[1:]:

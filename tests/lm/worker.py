@@ -29,6 +29,7 @@ from cirf.lm.training.batches import Row
 from cirf.lm.training.checkpoints import latest
 from cirf.lm.training.finetune import finetune
 from cirf.lm.training.objective import CurriculumRow
+from cirf.lm.training.spec import TrainingSpec
 from cirf.methods.curricula import Removal
 from cirf.methods.icot_si import InternalisationSettings
 from cirf.methods.prose.cot import ANSWER_MARK
@@ -69,7 +70,7 @@ def run(folder: Path, adaptation: Any, kill: str, dropout: float = 0.2, bf16: bo
     )
     _arm(kill)
     model, history, _ = finetune(
-        model, tokenizer, rows[:21], rows[21:], section, "cirf_full", ids, folder / "scratch", 3, teach=teach
+        model, tokenizer, rows[:21], rows[21:], TrainingSpec(section, "cirf_full", ids, folder / "scratch", 3, teach=teach)
     )
     save_model(model, tokenizer, folder, "float32", "cirf")
     from cirf.distributed import is_main

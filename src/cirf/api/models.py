@@ -24,9 +24,11 @@ from cirf.lm import backbone, vocabulary
 from cirf.lm.decoding import generate as decode
 from cirf.lm.prompt import prompt_text, settle_template
 from cirf.lm.saving import save_model
-from cirf.lm.training import finetune
+from cirf.lm.training.batches import Row as TrainingRow
 from cirf.lm.training.batches import sft_rows
+from cirf.lm.training.finetune import finetune
 from cirf.lm.training.history import History
+from cirf.lm.training.spec import TrainingSpec
 from cirf.methods.base import Method
 from cirf.methods.cirf.cirf import TraceSettings
 from cirf.methods.saved import vectors_of
@@ -151,16 +153,18 @@ def train(
     held_out = list(validation)
     rows = _rows(listed(traces, where, "traces"), tokenizer, where)
     with _folder(checkpoints) as work:
-        trained, history, _ = finetune.finetune(
+        trained, history, _ = finetune(
             model,
             tokenizer,
             rows,
             _rows(held_out, tokenizer, f"{where}, validation"),
-            section,
-            "cirf_full" if names else "direct_sft",
-            tokenizer.convert_tokens_to_ids(list(names.all)) if names else [],
-            work,
-            seed,
+            TrainingSpec(
+                section,
+                "cirf_full" if names else "direct_sft",
+                tokenizer.convert_tokens_to_ids(list(names.all)) if names else [],
+                work,
+                seed,
+            ),
             for_terminal(),
         )
     return trained.eval(), history
@@ -269,7 +273,7 @@ def save(
         write_rows(place / TRACES, sft_rows(written, tokenizer, known))
 
 
-def _rows(rows: list[Mapping[str, Any]], tokenizer: Any, where: str) -> list[finetune.Row]:
+def _rows(rows: list[Mapping[str, Any]], tokenizer: Any, where: str) -> list[TrainingRow]:
     """Rows as the training takes them."""
     names = vocabulary.names_in(tokenizer)
     size = len(names.codes) if names else 0
@@ -282,7 +286,7 @@ def _rows(rows: list[Mapping[str, Any]], tokenizer: Any, where: str) -> list[fin
             raise CirfError(f"{where}, row {number}: the model has {size} functional tokens; call extend_model first")
         answer = row.get("answer")
         length = len(answer) if answer and completion.endswith(answer) else None
-        found.append(finetune.Row(prompt_text(tokenizer, prompt), completion, length, problem=f"row {number}"))
+        found.append(TrainingRow(prompt_text(tokenizer, prompt), completion, length, problem=f"row {number}"))
     return found
 
 

@@ -154,7 +154,7 @@ class _Trainings:
 
     def _add(self, method: Method, trainings: int, short: float | None) -> None:
         from cirf.fitting import updates_of
-        from cirf.lm.training.finetune import plan_updates
+        from cirf.lm.training.spec import plan_updates
 
         recipe, made, name = self.context.recipe, self.made, method.name
         section = recipe.finetune.resolved(name, method.training)

@@ -30,7 +30,7 @@ from cirf.errors import CirfError
 from cirf.evaluation.harness import hide
 from cirf.lm.prompt import end_token, sanitise
 from cirf.lm.training.batches import Row, sft_rows, tokenise
-from cirf.lm.training.finetune import plan_updates
+from cirf.lm.training.spec import plan_updates
 from cirf.recipe.schema import Finetune
 from cirf.records import Problem
 from cirf.store.files import to_json, write_atomic, write_rows

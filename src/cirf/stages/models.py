@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     import numpy as np
 
     from cirf.lm.training.batches import Row
-    from cirf.lm.training.callbacks import Look
+    from cirf.lm.training.history import History
     from cirf.lm.training.objective import Curriculum, CurriculumRow
+    from cirf.lm.training.spec import Look, Teach, TrainingSpec
     from cirf.methods.base import Method
     from cirf.recipe.schema import Recipe
     from cirf.records import Example
@@ -58,18 +59,64 @@ def finetune(
     ``trial`` is never ended early: the choice among trials detects a bad rate.
     """
     from cirf.lm.backbone import pick_device
-    from cirf.lm.saving import save_model
-    from cirf.lm.training.batches import sft_rows
-    from cirf.lm.training.finetune import finetune
+    from cirf.lm.training.spec import TrainingSpec
 
-    recipe = context.recipe
-    method = get(name, recipe)
+    method = get(name, context.recipe)
     section = section.resolved(name, method.training)
     release(context)
     begun = begin(context, method, None if method.frozen else section.adaptation)
-    model, tokenizer, new_ids = begun.model, begun.tokenizer, begun.new_ids
-    template = tokenizer.chat_template
-    method.settle(tokenizer, training=True)
+    template = begun.tokenizer.chat_template
+    method.settle(begun.tokenizer, training=True)
+    method.prepared = context.folder.folder(f"prepared/{name}") if method.prepares() else None
+    objective = method.objective(begun.model, begun.source)
+    training, held_out = learned(context, method)
+    rows, held_out_rows = (rows_of(context, method, begun.tokenizer, examples) for examples in (training, held_out))
+    spec = TrainingSpec(
+        section,
+        name,
+        begun.new_ids,
+        work / "scratch",
+        context.recipe.seed,
+        input_ids=begun.input_ids if method.tokens_learn else [],
+        ends=method.ends,
+        teach=_teach(method, section, begun.tokenizer, keep),
+        objective=objective,
+        frozen=method.frozen,
+        look=None if trial else _look(context, method, section, begun.tokenizer, held_out),
+        device=pick_device(context.recipe.backbone.device),
+        attention=context.recipe.backbone.attn_implementation,
+        run_name=tracked,
+    )
+    trained, history = _train(context, begun, rows, held_out_rows, spec, work)
+    if keep:
+        begun.tokenizer.chat_template = template
+        _save(context, method, replace(begun, model=trained), rows, work)
+        if is_main():
+            method.keep(work, objective)
+            if method.functional:
+                write_atomic(work / "functions.json", to_json(functions_of(context, training)))
+        del begun, trained
+        gc.collect()
+    ended = [f"WARNING: {history.ended}"] if history.ended else []
+    return {"rows": len(rows), "notes": _notes(history.curriculum) + ended}
+
+
+def _train(
+    context: Context, begun: Begun, rows: Sequence[Row], held_out: Sequence[Row], spec: TrainingSpec, work: Path
+) -> tuple[Any, History]:
+    """The trained model and its history, which is written, with the timings."""
+    from cirf.lm.training.finetune import finetune
+
+    with _trackers(context.folder.root / "trackers" / (spec.run_name or spec.method)):
+        trained, history, timings = finetune(begun.model, begun.tokenizer, rows, held_out, spec, context.progress)
+    if is_main():
+        write_atomic(work / "history.json", to_json(history.to_dict()))
+        write_atomic(work / "timings.json", to_json(timings))
+    return trained, history
+
+
+def _teach(method: Method, section: Finetune, tokenizer: Any, keep: bool) -> Teach:
+    """Makes the method's curriculum; where a trial is too short for it, whose model is not kept, the error says so."""
 
     def teach(train: list[CurriculumRow], validation: list[CurriculumRow], updates: int) -> Curriculum | None:
         try:
@@ -78,55 +125,25 @@ def finetune(
         except CirfError as error:
             if keep:
                 raise
-            advice = f"raise it, or give {name} a learning_rate in finetune.overrides"
-            raise CirfError(f"finetune.trial_epochs: too few for {name} ({error}); {advice}") from None
+            advice = f"raise it, or give {method.name} a learning_rate in finetune.overrides"
+            raise CirfError(f"finetune.trial_epochs: too few for {method.name} ({error}); {advice}") from None
 
-    method.prepared = context.folder.folder(f"prepared/{name}") if method.prepares() else None
-    objective = method.objective(model, begun.source)
-    training, held_out = learned(context, method)
-    train_rows, validation_rows = (rows_of(context, method, tokenizer, examples) for examples in (training, held_out))
-    with _trackers(context.folder.root / "trackers" / (tracked or name)):
-        trained, history, timings = finetune(
-            model,
-            tokenizer,
-            train_rows,
-            validation_rows,
-            section,
-            name,
-            new_ids,
-            work / "scratch",
-            recipe.seed,
-            context.progress,
-            attention=recipe.backbone.attn_implementation,
-            run_name=tracked,
-            input_ids=begun.input_ids if method.tokens_learn else [],
-            ends=method.ends,
-            teach=teach,
-            device=pick_device(recipe.backbone.device),
-            objective=objective,
-            frozen=method.frozen,
-            look=None if trial else _look(context, method, section, tokenizer, held_out),
-        )
-    ended = [f"WARNING: {history.ended}"] if history.ended else []
-    summary = {"rows": len(train_rows), "notes": _notes(history.curriculum) + ended}
-    if is_main():
-        write_atomic(work / "history.json", to_json(history.to_dict()))
-        write_atomic(work / "timings.json", to_json(timings))
-    if not keep:
-        return summary
-    tokenizer.chat_template = template
+    return teach
+
+
+def _save(context: Context, method: Method, trained: Begun, rows: Sequence[Row], work: Path) -> None:
+    """Write a plain checkpoint that answers for a method, and its training rows; the chat template is the source's."""
+    from cirf.lm.saving import save_model
+    from cirf.lm.training.batches import sft_rows
+
+    recipe, tokenizer, template = context.recipe, trained.tokenizer, trained.tokenizer.chat_template
     method.settle(tokenizer, training=False)
     if method.answering and is_main():
         write_atomic(work / _ASKED_BY, to_json({"settings": method.asked_by, "template": template}))
-    save_model(trained, tokenizer, work, recipe.backbone.dtype, recipe.vocabulary.delimiters if method.functional else None)
+    delimiters = recipe.vocabulary.delimiters if method.functional else None
+    save_model(trained.model, tokenizer, work, recipe.backbone.dtype, delimiters)
     if is_main():
-        method.keep(work, objective)
-        write_rows(work / "sft.jsonl", sft_rows(train_rows, tokenizer, new_ids))
-        if method.functional:
-            write_atomic(work / "functions.json", to_json(functions_of(context, training)))
-    del begun, model, trained
-    gc.collect()
-    return summary
+        write_rows(work / "sft.jsonl", sft_rows(rows, tokenizer, trained.new_ids))
 
 
 @dataclass(frozen=True)

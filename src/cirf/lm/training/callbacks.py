@@ -21,10 +21,8 @@ import torch
 from accelerate.utils import broadcast_object_list
 from transformers import TrainerCallback
 
+from cirf.lm.training.spec import Look
 from cirf.lm.training.trainer import Diverged, Trained
-
-Look = Callable[[Any, int, int], str | None]
-"""Given the model, the updates made and all updates: why the training is to end, or ``None``."""
 
 
 def look_at(epoch: int, total: int) -> int | None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from cirf.lm.training.spec import TrainingData, TrainingSpec
 from cirf.lm.vocabulary import matrices
 
 
@@ -67,13 +68,57 @@ class History:
         return {name: value for name, value in row.items() if name not in ("curriculum", "ended") or value is not None}
 
 
+def history_of(trainer: Any, model: Any, data: TrainingData, spec: TrainingSpec, ended: str | None) -> History:
+    """The history of a training that ``trainer`` has finished, but for what became of the functional tokens' rows; ``model`` is
+    the one with adapters, before they are merged."""
+    section, plan, log = spec.section, data.plan, trainer.state.log_history
+    return History(
+        method=spec.method,
+        adaptation="frozen" if spec.frozen else section.adaptation,
+        rows=len(data.features),
+        dropped=data.dropped,
+        validation_rows=len(data.validation),
+        updates=trainer.state.global_step,
+        updates_per_epoch=plan.epoch,
+        epochs=data.epochs,
+        warmup_updates=plan.warmup,
+        warmup_scaled_down=plan.warmup != section.warmup_steps,
+        learning_rate=section.learning_rate,
+        tokens=sum(len(feature.ids) for feature in data.features),
+        target_tokens=sum(len(feature.ids) - feature.start for feature in data.features),
+        trainable_parameters=sum(p.numel() for p in model.parameters() if p.requires_grad),
+        parameters=sum(p.numel() for p in model.parameters()),
+        computed_in="bfloat16" if trainer.args.bf16 else str(model.dtype).removeprefix("torch."),
+        losses=[
+            {"update": row["step"], "loss": row["loss"], "gradient_norm": row["grad_norm"], "learning_rate": row["learning_rate"]}
+            for row in log
+            if "loss" in row
+        ],
+        validation=[
+            {"update": row["step"], "loss": row["eval_loss"]} | _losses_of_parts(row) for row in log if "eval_loss" in row
+        ],
+        functional_rows=[],
+        curriculum=None if data.curriculum is None else data.curriculum.summary(),
+        ended=ended,
+    )
+
+
+def _losses_of_parts(row: Mapping[str, Any]) -> dict[str, float]:
+    return {name: row[f"eval_{name}"] for name in ("answer_loss", "code_loss") if f"eval_{name}" in row}
+
+
 def code_rows(model: Any, new_ids: Sequence[int]) -> list[torch.Tensor]:
     """The functional tokens' rows [K x d] of each matrix, without the delimiters'; nothing if there are none."""
     codes = torch.tensor(list(new_ids[2:]))
     return [weight.detach()[codes.to(weight.device)].float().cpu() for weight in matrices(model)] if len(codes) else []
 
 
-def survival(name: str, before: torch.Tensor, after: torch.Tensor) -> Survival:
+def survivals(before: Sequence[torch.Tensor], after: Sequence[torch.Tensor]) -> list[Survival]:
+    """What became of the rows of each matrix, as `code_rows` gives them."""
+    return [_survival(name, old, new) for name, old, new in zip(("input", "output"), before, after, strict=False)]
+
+
+def _survival(name: str, before: torch.Tensor, after: torch.Tensor) -> Survival:
     """What became of the rows [K x d] of one matrix."""
     unit = [torch.nn.functional.normalize(rows, dim=1) for rows in (before, after)]
     geometry = None

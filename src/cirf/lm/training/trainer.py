@@ -34,6 +34,7 @@ from cirf.lm.training.sharding import (
     local,
     part_of,
 )
+from cirf.lm.training.spec import TrainingData, TrainingSpec
 from cirf.progress import Progress
 from cirf.recipe import schema
 from cirf.store.files import write_atomic
@@ -110,26 +111,23 @@ class TargetTrainer(Trainer):
         self,
         model: Any,
         args: TrainingArguments,
-        train: Sequence[Feature],
-        validation: Sequence[Feature],
-        group: bool,
+        data: TrainingData,
+        spec: TrainingSpec,
+        objective: Objective,
         padding: int,
-        passes: int,
-        curriculum: Curriculum | None = None,
-        objective: Objective | None = None,
-        codes: Sequence[int] = (),
         prepare: Callable[[torch.optim.Optimizer], None] | None = None,
     ) -> None:
-        """``padding`` is the id that fills rows up; ``passes``: of an update, on all processes together; a ``curriculum`` says
-        what the rows are at each update; ``objective``: ``None`` is the cross-entropy of the targets; ``codes`` are the ids of
-        the functional tokens; ``prepare`` is given the optimiser when it is made."""
-        self.objective: Objective = Objective() if objective is None else objective
-        self._validation, self._group, self._padding = list(validation), group, padding
-        self.curriculum, self._prepare, self._passes = curriculum, prepare, passes
-        self._codes = torch.tensor(list(codes))
-        self._lengths = [len(feature.ids) for feature in train]
+        """``objective`` is minimised; ``padding`` is the id that fills rows up; ``prepare`` is given the optimiser when it is
+        made."""
+        self.objective, self._padding, self._prepare = objective, padding, prepare
+        self._validation, self.curriculum = data.validation, data.curriculum
+        self._group, self._passes = spec.section.group_by_length, spec.section.gradient_accumulation_steps
+        self._codes = torch.tensor(list(spec.codes))
+        self._lengths = [len(feature.ids) for feature in data.features]
         self._before, self._begun = 0.0, time.perf_counter()
-        super().__init__(model=model, args=args, train_dataset=Features(train, curriculum), data_collator=self._collate)
+        super().__init__(
+            model=model, args=args, train_dataset=Features(data.features, data.curriculum), data_collator=self._collate
+        )
         self.model_accepts_loss_kwargs = True  # so that the targets of the whole update are counted
         self.loss_is_scaled_for_ga = True
         if is_sharded(model):
