@@ -119,7 +119,8 @@ class TargetTrainer(Trainer):
     ) -> None:
         """``objective`` is minimised; ``padding`` is the id that fills rows up; ``prepare`` is given the optimiser when it is
         made."""
-        self.objective, self._padding, self._prepare = objective, padding, prepare
+        self.objective: Objective = objective
+        self._padding, self._prepare = padding, prepare
         self._validation, self.curriculum = data.validation, data.curriculum
         self._group, self._passes = spec.section.group_by_length, spec.section.gradient_accumulation_steps
         self._codes = torch.tensor(list(spec.codes))
