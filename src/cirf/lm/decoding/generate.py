@@ -331,7 +331,8 @@ def _generate(
     processors: Sequence[Any] = (),
     rows: Watch | None = None,
 ) -> list[list[int]]:
-    from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
+    """Ids written after a batch of encoded prompts, of which ``begun`` may hold the beginnings."""
+    from transformers import GenerationConfig
 
     prompts, heads = (prompts, [0] * len(prompts)) if begun is None else (begun.prompts, begun.heads)
     filled = _padded(prompts, heads)
@@ -343,23 +344,10 @@ def _generate(
     saved = model.generation_config
     model.generation_config = settings  # else the model's own file fills what is not set here: penalties, top-k
     try:
-        with torch.inference_mode():
-            # Positions follow from the mask inside `generate`.
-            if len(prompts) > 1:
-                cache = None if begun is None else begun.cache
-                return generate_in_rounds(model, padded, mask, settings, processors, cache, rows)
-            made = model.generate(
-                input_ids=padded,
-                attention_mask=mask,
-                generation_config=settings,
-                logits_processor=LogitsProcessorList(processors),
-                stopping_criteria=StoppingCriteriaList([] if rows is None else [rows]),
-                **({} if begun is None else {"past_key_values": begun.cache}),
-            )
+        with torch.inference_mode():  # positions follow from the mask inside of `generate`
+            return generate_in_rounds(model, padded, mask, settings, processors, None if begun is None else begun.cache, rows)
     finally:
         model.generation_config = saved
-    written: list[list[int]] = made[:, padded.shape[1] :].tolist()
-    return written
 
 
 def _padded(prompts: Sequence[list[int]], heads: Sequence[int]) -> list[list[int | None]]:

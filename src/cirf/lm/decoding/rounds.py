@@ -161,22 +161,21 @@ def generate_in_rounds(
     settings: Any,
     processors: Sequence[Any] = (),
     cache: Any = None,
-    watch: Any = None,
+    watch: Watch | None = None,
 ) -> list[list[int]]:
     """The ids written after each row of ``ids`` [b x s] (padded on the left, ``mask`` [b x s]).
 
-    ``settings`` is a ``GenerationConfig``, which is changed: a row has at most its ``max_new_tokens``, up to and with the first
-    of its list ``eos_token_id``. A processor of ``processors`` that has state
-    a row has ``select(rows)``, which receives the rows that stay; so has ``watch``, which receives every token and may end rows
-    (`cirf.lm.decoding.rounds.Watch`). With a ``cache`` that cannot be cut all rows stay, in one round: it may hold more than
-    the ids.
+    ``settings`` is a ``GenerationConfig``, which is changed: at most its ``max_new_tokens`` are written in a row, up to and with
+    the first of its list ``eos_token_id``. A processor of ``processors`` that has state a row has ``select(rows)``, which
+    receives the rows that stay; so has ``watch``, which receives every token and may end rows. A single row is written in one
+    round, and so are those with a ``cache`` that cannot be cut: it may hold more than the ids.
     """
     from transformers import LogitsProcessorList, StoppingCriteriaList
 
     cap, ends = settings.max_new_tokens, torch.tensor(settings.eos_token_id, device=ids.device)
     settings.return_dict_in_generate = True
     rows, written = list(range(len(ids))), [[] for _ in range(len(ids))]  # type: tuple[list[int], list[list[int]]]
-    most = cap if cache is not None and not is_movable(cache) else ROUND
+    most = cap if len(rows) == 1 or (cache is not None and not is_movable(cache)) else ROUND
     while True:
         settings.max_new_tokens = min(most, cap)
         made = model.generate(
