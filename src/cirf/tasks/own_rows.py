@@ -46,7 +46,7 @@ def build_task(entry: TaskEntry, data: str | None, lenient: bool = False, allowe
     kind, which makes them unusable.
     """
     path, commas = _first_path(entry, data), False
-    kind = entry.answer
+    kind: AnswerKind | None = entry.answer
     if kind is None or path.exists():
         file, commas = _read(path, [] if lenient or kind else None, entry.columns)
         kind = kind or kind_of(file.rows, allowed)
