@@ -384,8 +384,8 @@ def test_columns_are_named_on_the_command_line(tmp_path: Path) -> None:
     assert checked(mine, "--columns", columns)["total"]["usable"] == 60
     said = tinyrun.cirf("init", mine, "--columns", columns, "--model", "nobody/model-1b")
     assert "columns: {question: frage, answer: loesung, rationale: weg}  # as --columns said" in said.out
-    assert (
-        "no column 'weg2', which columns (--columns) name for" in tinyrun.cirf("check", mine, "--columns", columns + "2").error()
-    )
+    refused = tinyrun.cirf("check", mine, "--columns", columns + "2").error()
+    assert "no usable row (60: no column 'weg2'; " in refused
+    assert ": columns (--columns) name it for rationale, and the row has frage, loesung, weg" in refused
     assert "--columns: 'frage' names no column" in tinyrun.cirf("check", mine, "--columns", "frage=question").error()
     assert "--columns is for a file of rows" in tinyrun.cirf("check", tmp_path, "--columns", columns).error()

@@ -87,8 +87,9 @@ def test_a_restart_that_would_change_nothing_is_left_out(pages: Path, setting: s
     assert with_large_pages({}, pages) is None
 
 
-def test_the_command_starts_once_more_with_all_its_arguments() -> None:
+@pytest.mark.parametrize("program", [["-m", "cirf"], ["-c", "import runpy; runpy.run_module('cirf', run_name='__main__')"]])
+def test_the_command_starts_once_more_with_all_its_arguments_and_no_other_program_does(program: list[str]) -> None:
     environment = {name: value for name, value in os.environ.items() if name not in ("CIRF_LARGE_PAGES", "GLIBC_TUNABLES")}
-    command = [sys.executable, "-W", "error", "-m", "cirf", "methods", "no such method"]
+    command = [sys.executable, "-W", "error", *program, "methods", "no such method"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 2 and "no such method" in done.stderr

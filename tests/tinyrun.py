@@ -268,6 +268,7 @@ class Said:
 def cirf(*arguments: str | Path) -> Said:
     """The command line in this process."""
     from cirf.cli import main
+    from cirf.user_code import look_only
 
     gc.collect()
     gc.freeze()  # what is left need not be gone through whenever the command collects garbage
@@ -280,6 +281,7 @@ def cirf(*arguments: str | Path) -> Said:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
     finally:
         sys.argv = before
+        look_only(trust=True)  # as before: the command says it for the rest of its process
     return Said(code, out.getvalue(), err.getvalue())
 
 

@@ -72,7 +72,7 @@ def test_long_and_unsafe_results_are_left_empty(problems, write) -> None:
         {"problem": "sums/train/b", "sample": 1, "results": ["7</cirf>8"]},
     ]
     section = schema.Results(by="file", file=write("results.jsonl", rows), max_characters=20)
-    tasks = {"sums": None}
+    tasks = {"sums": Task(name="sums", title="", summary="", answer="number", rule=lambda segment, problem, previous: "")}
     assert write_results(STEPS, problems, tasks, section) == [("", "two words"), ("",)]
 
 

@@ -365,7 +365,7 @@ def test_columns_of_the_recipe_name_what_is_which(tmp_path: Path) -> None:
     assert (problem.question, problem.answer, problem.rationale, problem.id) == (ASKED, "28", WORK, "x1")
     (problem,) = read(tmp_path, {"exercise": ASKED, "all": TARGETS[0]}, columns={"question": "exercise", "completion": "all"})[1]
     assert (problem.question, problem.answer, problem.rationale) == (ASKED, "28", WORK)
-    with pytest.raises(RowError, match=r"no column .task., which columns .--columns. name for question; the row has exercise"):
+    with pytest.raises(RowError, match=r"no column .task.; columns .--columns. name it for question, and the row has exercise"):
         read(tmp_path, row, columns={"question": "task"})
     with pytest.raises(ValueError, match="columns: quesion is no field of a row; name question, answer"):
         TaskEntry.model_validate({"task": "jsonl", "columns": {"quesion": "a"}})

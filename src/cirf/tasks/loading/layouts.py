@@ -180,7 +180,7 @@ def _renamed(raw: Mapping[str, Any], where: str, columns: Mapping[str, str]) -> 
     row = _spelled(raw)
     for field, column in columns.items():
         if column not in raw:
-            message = f"no column {column!r}, which columns (--columns) name for {field}; the row has {_names(raw)}"
+            message = f"no column {column!r}; columns (--columns) name it for {field}, and the row has {_names(raw)}"
             raise RowError(where, message, f"no column {column!r}")
         row[field] = raw[column]
     return _opened(row)
