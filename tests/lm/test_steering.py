@@ -103,6 +103,19 @@ def test_what_is_in_form_stays_as_it_is(made: tuple[Any, Any], opened: bool) -> 
         ids = torch.cat([ids, torch.tensor([[token]])], dim=1)
 
 
+def test_a_trace_is_closed_where_the_model_would_go_on_beyond_the_budget(made: tuple[Any, Any]) -> None:
+    model, tokenizer = made
+    first, digit, closing, code = encode(tokenizer, "<cirf><cirf_001>4</cirf><cirf_002>")[1:]
+    processor = steered(Steering(budget=1), model, tokenizer)()[0]
+    processor(torch.tensor([[9]]), torch.zeros(1, model.config.vocab_size))
+    ids = torch.tensor([[9, *encode(tokenizer, "<cirf>"), first, digit]])
+    scores = torch.zeros(1, model.config.vocab_size)
+    scores[0, digit] = 1.0
+    assert int(processor(ids, scores).argmax()) == digit, "the result goes on as the model likes"
+    scores[0, code] = 2.0
+    assert int(processor(ids, scores).argmax()) == closing
+
+
 def test_a_cost_is_taken_off_the_start_of_a_result_alone(made: tuple[Any, Any]) -> None:
     model, tokenizer = made
     digit = encode(tokenizer, "4")[0]

@@ -31,10 +31,10 @@ from cirf.lm.vocabulary import TokenNames
 class Steering:
     """How answers are steered, all of it within the form of traces.
 
-    ``budget``: most functional tokens, ``None``: as many as the model likes; ``results``: whether any are written;
-    ``result_tokens``: most tokens of one result, ``None``: as many as it likes; ``result_cost``: nats subtracted from the logits
-    of starting a result, between all results (0) and none; ``at_most``: codes, each with the most times that it is written, 0 to
-    forbid it.
+    ``budget``: most functional tokens, ``None``: as many as the model likes; where it would write one more, the trace is closed.
+    ``results``: whether any are written. ``result_tokens``: most tokens of one result, ``None``: as many as it likes.
+    ``result_cost``: nats subtracted from the logits of starting a result, between all results (0) and none. ``at_most``: codes,
+    each with the most times that it is written, 0 to forbid it.
     """
 
     budget: int | None = None
@@ -127,6 +127,8 @@ class Steered:
         text = inside & (count > 0) & how.results
         if how.result_tokens is not None:
             text = text & (length < how.result_tokens)
+        if how.budget is not None:  # where the model would begin another step, the last result is complete
+            text = text & ~((count >= how.budget) & is_code[scores.argmax(dim=1)])
         allowed = (more[:, None] & is_code) | ((text | closed)[:, None] & plain) | (closed[:, None] & ends)
         for code, most in how.at_most:
             allowed[:, self.codes[code]] &= (own == self.codes[code]).sum(dim=1) < most
