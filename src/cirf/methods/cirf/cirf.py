@@ -57,7 +57,11 @@ class FormSettings(Section):
         "Constrain answers to the form of traces: one span of functional tokens and results, then the answer. Any other setting "
         "here implies it.",
     )
-    budget: Whole | None = key(None, "Most functional tokens of an answer; where the model would write one more, the trace is closed. Null: no limit.", unit="tokens")
+    budget: Whole | None = key(
+        None,
+        "Most functional tokens of an answer; where the model would write one more, the trace is closed. Null: no limit.",
+        unit="tokens",
+    )
     results: bool = key(True, "Whether results are written between functional tokens.")
     result_tokens: Whole | None = key(None, "Most tokens of one result; null: no limit.", unit="tokens")
     result_cost: float = key(0.0, "Penalty on starting a result, between all results (0) and none.", unit="nats", ge=0)
