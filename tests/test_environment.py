@@ -87,9 +87,20 @@ def test_a_restart_that_would_change_nothing_is_left_out(pages: Path, setting: s
     assert with_large_pages({}, pages) is None
 
 
-@pytest.mark.parametrize("program", [["-m", "cirf"], ["-c", "import runpy; runpy.run_module('cirf', run_name='__main__')"]])
-def test_the_command_starts_once_more_with_all_its_arguments_and_no_other_program_does(program: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("program", "own"), [(["-m", "cirf"], True), (["-c", "import runpy; runpy.run_module('cirf', run_name='__main__')"], False)]
+)
+def test_the_command_starts_once_more_with_its_arguments_and_no_other_program_does(
+    tmp_path: Path, program: list[str], own: bool
+) -> None:
+    started = tmp_path / "started"
+    (tmp_path / "sitecustomize.py").write_text(
+        f"import os\nopen({str(started)!r}, 'a').write(os.environ.get('GLIBC_TUNABLES', 'unset') + '\\n')\n"
+    )
     environment = {name: value for name, value in os.environ.items() if name not in ("CIRF_LARGE_PAGES", "GLIBC_TUNABLES")}
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(tmp_path), environment.get("PYTHONPATH"))))
+    again = own and with_large_pages(environment) is not None  # not on every system
     command = [sys.executable, "-W", "error", *program, "methods", "no such method"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 2 and "no such method" in done.stderr
+    assert started.read_text().split() == ["unset", *(["glibc.malloc.hugetlb=1"] if again else [])]
