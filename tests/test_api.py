@@ -55,7 +55,8 @@ def test_traces_are_those_of_the_stages(context: Context, made: dict[str, Any]) 
     taught = {row["completion"] for row in read_rows(context.folder.folder("models/cirf_full") / "sft.jsonl")}
     assert {row["completion"] for row in made["traces"]} == taught
     stored = cirf.Codebook.load(context.folder.folder("codebook-4"))
-    assert made["book"].codes.equal(stored.codes) and (made["book"].corpus_mean == stored.corpus_mean).all()
+    assert made["book"].codes.allclose(stored.codes, atol=1e-5)  # held-out rows are embedded in the same batches there
+    assert made["book"].corpus_mean.tolist() == pytest.approx(stored.corpus_mean.tolist(), abs=1e-5)
 
 
 def test_a_training_has_the_losses_of_the_stage(

@@ -223,5 +223,13 @@ def caps(found: TaskCheck, exact: bool) -> list[Choice]:
     ]
 
 
+def budget(found: TaskCheck) -> Choice:
+    """How many functional tokens an answer may have: one more than any row. A model that looks for a result that fits goes on
+    until it is truncated; closed there, it still gives an answer."""
+    most = found.steps_longest
+    why = f"the longest trace has {most} functional tokens; one that would go on after {most + 1} is closed"
+    return Choice("variants", {METHODS[0]: {"settings": {"budget": most + 1}}}, why)
+
+
 def _up(tokens: float, unit: int) -> int:
     return unit * math.ceil(tokens / unit)

@@ -37,7 +37,7 @@ class TaskCheck:
     ``usable`` counts problems with at least one rationale cut into steps; ``unusable`` the others by reason;
     ``share_segmentable`` is of the rationales, ``None`` where there is none; tokens are means a row, each with its end
     token. ``speedup`` is ``rationale_tokens / trace_tokens``: a ratio of generated tokens, which predicts batch-1 decoding time,
-    not a measured time. ``None`` where nothing is usable. ``*_longest`` are the tokens of the longest row of each kind,
+    not a measured time. ``None`` where nothing is usable. ``*_longest`` are the tokens and steps of the longest row of each kind,
     ``unread`` the problems with a number that is not read, such as ``12,5``, ``unread_example`` one such number, and
     ``decimal_commas`` whether numbers are written so, and read so. ``calculated`` is the share of the steps whose result
     has its calculation before it (``results.working: keep``).
@@ -57,6 +57,7 @@ class TaskCheck:
     steps_total: int
     rationale_tokens_longest: int
     trace_tokens_longest: int
+    steps_longest: int
     calculated: float
     unread: int
     unread_example: str
@@ -223,6 +224,7 @@ class _Work:
             steps_total=len(results),
             rationale_tokens_longest=max(proses, default=0),
             trace_tokens_longest=max(traces, default=0),
+            steps_longest=max((len(row.segments) for row, _ in rows), default=0),
             calculated=round(sum("=" in result for result in results) / len(results), 4) if results else 0.0,
             unread=len(unread),
             unread_example=unread[0] if unread else "",

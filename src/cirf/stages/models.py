@@ -220,8 +220,7 @@ def _look(context: Context, method: Method, section: Finetune, tokenizer: Any, h
     cap = max(method.cap(task, context.recipe.evaluate) for task in tasks)
 
     def look(model: Any, update: int, updates: int) -> str | None:
-        steered = decode.Decoding(steer=method.steer(model, tokenizer))
-        outputs = decode.generate(model, tokenizer, prompts, cap, steered)
+        outputs = decode.generate(model, tokenizer, prompts, cap, decode.Decoding())  # a grammar would hide what was not learned
         formed = sum(bool(method.well_formed(output.text)) and not output.truncated for output in outputs)
         if formed >= section.min_well_formed * len(outputs):
             return None
