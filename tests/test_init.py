@@ -83,6 +83,10 @@ KINDS: dict[str, Any] = {
 }  # fmt: skip
 
 
+MOST_STEPS = {"number": 3, "choice": 4, "option": 4, "yesno": 3, "text": 2}
+"""Of a row of each kind."""
+
+
 def init(file: Path, *more: str | Path) -> tuple[str, Recipe]:
     said = tinyrun.cirf("init", file, *more)
     assert said.code == 0, said.err
@@ -141,6 +145,8 @@ def test_every_value_has_its_reason_and_fits_the_rows(kind: str, count: int, tmp
     longest = int(re.findall(r"\d+", reason(text, "max_new_tokens"))[0])
     assert longest < recipe.evaluate.max_new_tokens <= 2 * longest + 32
     assert int(re.findall(r"\d+", reason(text, "max_trace_tokens"))[0]) < recipe.evaluate.max_trace_tokens
+    most = int(re.findall(r"\d+", reason(text, "variants"))[0])
+    assert recipe.variants["cirf_full"].settings == {"budget": most + 1} and most == MOST_STEPS[kind]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -685,6 +685,7 @@ def test_the_prompt_ends_with_the_opening_delimiter(run: tuple[Path, tinyrun.Sai
 def test_a_hopeless_training_ends_early_and_the_other_methods_go_on(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     keys = {
         "methods": ["cirf_full", "direct_sft"],
+        "variants": {"cirf_full": {"settings": {"budget": 4}}},  # constrained answers would all be well-formed
         "finetune__min_well_formed": 0.5,
         "finetune__epochs": 3.0,
         "evaluate__check_questions": 3,
