@@ -39,8 +39,8 @@ def check(recipe: Recipe) -> None:
     if asked and not any(names_for(get(name, recipe), recipe) for name in recipe.methods):
         raise CirfError(
             f"evaluate.probes: {', '.join(asked)} apply to none of {', '.join(recipe.methods)}: there are only words "
-            "between question and answer, or pauses, which are only dropped and truncated, or settings constrain the answers; name "
-            "a method that thinks in vectors or functional tokens, without such settings"
+            "between question and answer, or pauses, which are only dropped and truncated, or settings constrain the answers; "
+            "name a method that thinks in vectors or functional tokens, without such settings"
         )
 
 
