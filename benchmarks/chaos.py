@@ -94,7 +94,7 @@ class Usual:
 def _watched(folder: File, ledger: File, doom: Doom | None, usual: Mapping[str, Usual], summary: Any) -> None:
     """Have this process write every row that it finishes into the ledger, tell which stage it begins, and meet its doom."""
     from cirf.store.files import RowLog
-    from cirf.store.run_folder import Plan, RunFolder
+    from cirf.store.run_folder import RunFolder, StagePlan
 
     append, run = RowLog.append, RunFolder.run
     changes = [0]
@@ -108,7 +108,7 @@ def _watched(folder: File, ledger: File, doom: Doom | None, usual: Mapping[str, 
         with open(ledger, "a") as file:
             file.write("".join(lines))
 
-    def begun(self: RunFolder, plan: Plan) -> File:
+    def begun(self: RunFolder, plan: StagePlan) -> File:
         if not self.is_done(plan):
             summary.send((plan.name, time.perf_counter(), changes[0]))
             if doom is not None and doom.stage == plan.name:

@@ -201,7 +201,7 @@ def _point(options: argparse.Namespace, M: int, K: int, d: int) -> dict[str, flo
 
     from cirf.codebook import fit
     from cirf.codebook.sinkhorn import assign, sinkhorn, squared_distances
-    from cirf.codebook.vqvae import VQVAE, Encoded
+    from cirf.codebook.vqvae import VQVAE, EncodedRows
     from cirf.distributed import ALONE
     from cirf.recipe import schema
 
@@ -209,7 +209,7 @@ def _point(options: argparse.Namespace, M: int, K: int, d: int) -> dict[str, flo
     section = schema.Codebook(size=K, hidden=options.hidden)
     model = VQVAE(d, options.hidden, d, K, torch.Generator().manual_seed(0))
     state = fit.Fit(model, fit._adam(model, "autoencoder", section))
-    encoded = Encoded(model.encoder, vectors)
+    encoded = EncodedRows(model.encoder, vectors)
     anchors = encoded.take(np.arange(K))
     distances = squared_distances(encoded, anchors)
     drawn = fit.batches(vectors, section.batch_size, 1)

@@ -95,7 +95,7 @@ def main() -> None:
     tokenizer = load_tokenizer(recipe.backbone.model, recipe.backbone)
     base = load_model(recipe.backbone.model, recipe.backbone, training="lora").train()
     model = put_adapters(base, recipe.finetune.lora)
-    made = explain.Explaining(LatentObjective(), explain.Decoder(), 2, False, 1.0, False)
+    made = explain.ExplainedObjective(LatentObjective(), explain.StepDecoder(), 2, False, 1.0, False)
     made.join(model, recipe.finetune, 1)
     ways = {"cut": pass_price("cpu"), "one": 10**9}
     total: dict[str, dict[str, float]] = {name: {"seconds": 0.0, "positions": 0, "held": 0} for name in ways}

@@ -122,10 +122,10 @@ def simulate(fleet: Fleet, questions: int, log: Path, killed_at: int | None = No
     from cirf.endpoints import fleet as endpoints
     from cirf.endpoints.requests import Request
     from cirf.errors import CirfError
-    from cirf.recipe.schema import Asked, Endpoint
+    from cirf.recipe.schema import Endpoint, RequestSettings
 
     clock, tally = Clock(), Tally()
-    section = Asked(
+    section = RequestSettings(
         endpoints=tuple(
             Endpoint(url=f"http://server-{number}/v1", model=MODEL, concurrency=fleet.places) for number in range(fleet.servers)
         )

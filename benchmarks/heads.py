@@ -48,7 +48,7 @@ def main() -> None:
     from cirf.lm.backbone import load_model, load_tokenizer
     from cirf.lm.prompt import end_token
     from cirf.methods.base import around_turn
-    from cirf.methods.soft.loss import Mapped, SoftObjective
+    from cirf.methods.soft.loss import FrozenGuideVectors, SoftObjective
     from cirf.methods.soft.prompts import PromptCache, placeholder
     from cirf.recipe.load import load, open_run
 
@@ -63,7 +63,9 @@ def main() -> None:
     states = torch.randn(options.rows, _VECTORS, _WIDTH, generator=torch.Generator().manual_seed(1))
     ways = {}
     for name, kept in (("kept", PromptCache()), ("again", PromptCache(0, together=True))):
-        ways[name] = SoftObjective(token, Mapped(states, range(options.rows), model.get_input_embeddings().weight.shape[1], 1))
+        ways[name] = SoftObjective(
+            token, FrozenGuideVectors(states, range(options.rows), model.get_input_embeddings().weight.shape[1], 1)
+        )
         ways[name].join(model, recipe.finetune, 1)
         ways[name].heads = kept
     seconds: dict[str, list[float]] = {name: [] for name in ways}

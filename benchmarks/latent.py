@@ -60,19 +60,19 @@ def _untrained(options: argparse.Namespace) -> _Side:
     from cirf.evaluation.harness import hide
     from cirf.lm import backbone, vocabulary
     from cirf.methods.base import at_head_of_answer
-    from cirf.methods.latent.decode import Latent, Thinking
+    from cirf.methods.latent.decode import LatentPrefiller, LatentSettings
     from cirf.recipe.schema import Backbone
 
     section, source = Backbone(model=options.model, dtype=options.dtype), resolve(options.model)
     tokenizer = backbone.load_tokenizer(source, section)
     model = backbone.load_model(source, section)
-    latent = Latent("<latent>", "</latent>", options.thoughts)
+    latent = LatentSettings("<latent>", "</latent>", options.thoughts)
     vocabulary.add_tokens(model, tokenizer, (latent.begin, latent.end))
     tokenizer.chat_template = at_head_of_answer(tokenizer.chat_template, latent.begin)
     task, problems = _asked(options)
     prompts = [backbone.prompt_text(tokenizer, task.render(hide(problem))) for problem in problems]
     summary = f"{options.model} in {latent.count} thoughts that it never learned"
-    return _Side(model, tokenizer, Thinking(model, tokenizer, latent), prompts, options.cap or task.cap, summary)
+    return _Side(model, tokenizer, LatentPrefiller(model, tokenizer, latent), prompts, options.cap or task.cap, summary)
 
 
 def _asked(options: argparse.Namespace) -> tuple[Any, list[Any]]:

@@ -54,7 +54,7 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], dest="sets", metavar="KEY=VALUE")
     options = parser.parse_args()
 
-    from cirf.commands.run import opened
+    from cirf.commands.run import open_context
     from cirf.recipe.load import load
     from cirf.run import execute
     from cirf.stages import models
@@ -63,7 +63,7 @@ def main() -> None:
     sets = [f"problems.tasks={json.dumps([task])}", f"problems.data={options.data}", "problems.validation=0"]
     sets += [f"methods=[{options.method}]", f"finetune.epochs={options.epochs}", "evaluate.latency_questions=0", *options.sets]
     recipe = load(options.recipe, sets)
-    context = opened(recipe, options.out.resolve(), False)
+    context = open_context(recipe, options.out.resolve(), False)
     execute(context, "models", print)
     rows = {options.method: answered(context, options.method, recipe)}
     if options.untrained:

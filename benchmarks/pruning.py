@@ -70,7 +70,7 @@ def _from_run(run: File, dtype: str) -> tuple[Any, list[Any]]:
 
 
 def _made(rows: int, dtype: str) -> tuple[Any, list[Any]]:
-    from cirf.compression.scorer import Pieces
+    from cirf.compression.scorer import RowParts
     from cirf.lm import backbone, vocabulary
     from cirf.lm.training.batches import Row, tokenise
     from cirf.recipe.schema import Backbone, Problems, TaskEntry, Vocabulary
@@ -89,12 +89,12 @@ def _made(rows: int, dtype: str) -> tuple[Any, list[Any]]:
         results = tuple(line.rpartition("= ")[2].split()[0].rstrip(".") for line in (problem.rationale or "").splitlines())
         trace = Trace(problem.id, 0, tuple(step % size for step in range(len(results))), results, problem.answer)
         texts.append(Row(backbone.prompt_text(tokenizer, problem.question), vocabulary.write_trace(trace, names)))
-    return model, [Pieces.of(feature, ids) for feature in tokenise(texts, tokenizer, 10**6, ids)[0]]
+    return model, [RowParts.of(feature, ids) for feature in tokenise(texts, tokenizer, 10**6, ids)[0]]
 
 
 def _ours(model: Any, pieces: Sequence[Any], limit: float) -> list[Any]:
     from cirf.compression.scorer import TraceScorer
-    from cirf.compression.search import Item, search
+    from cirf.compression.search import SearchItem, search
     from cirf.stages.compress import WINDOW
 
     order = sorted(range(len(pieces)), key=lambda i: (-len(pieces[i].head), i))
@@ -102,7 +102,7 @@ def _ours(model: Any, pieces: Sequence[Any], limit: float) -> list[Any]:
     for start in range(0, len(order), WINDOW):
         window = order[start : start + WINDOW]
         scorer = TraceScorer(model, [pieces[i] for i in window], whole=False)
-        items = [Item(str(i), 0, pieces[i].tokens()) for i in window]
+        items = [SearchItem(str(i), 0, pieces[i].tokens()) for i in window]
         found |= dict(zip(window, search(items, scorer, "greedy", limit), strict=True))
     return [found[i] for i in range(len(pieces))]
 

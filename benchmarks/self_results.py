@@ -21,7 +21,7 @@ from cirf.methods.cirf.self_training import CirfSelf
 from cirf.methods.prose.cot import Prose, prose_target
 
 if TYPE_CHECKING:
-    from cirf.methods.base import Material
+    from cirf.methods.base import PreparationData
     from cirf.recipe.schema import Recipe
     from cirf.records import Example
 
@@ -53,7 +53,7 @@ class SelfResults(Prose):
         chosen = self._writer.settings.model_dump(exclude=set(TraceSettings.model_fields), exclude_defaults=True)
         return dict(self._writer.prepared_by(recipe)) | ({CirfSelf.name: chosen} if chosen else {})
 
-    def prepare(self, material: Material) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    def prepare(self, material: PreparationData) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """The rows of `cirf_self`."""
         return self._writer.prepare(material)
 

@@ -136,7 +136,7 @@ def recipe(folder: File, seed: int) -> dict[str, Any]:
 
 def measured(folder: File, seed: int) -> dict[str, Any]:
     """Run one seed and read its report."""
-    from cirf.commands.run import opened, print_probes, print_table
+    from cirf.commands.run import open_context, print_probes, print_table
     from cirf.evaluation.harness import compare_rows
     from cirf.recipe.schema import Recipe
     from cirf.report.data.collect import collect
@@ -146,7 +146,7 @@ def measured(folder: File, seed: int) -> dict[str, Any]:
     if not (folder / "train.jsonl").is_file():
         write_model(folder / "model", seed)
         write_rows(folder, seed)
-    execute(opened(Recipe.model_validate(recipe(folder, seed)), folder / "run", False))
+    execute(open_context(Recipe.model_validate(recipe(folder, seed)), folder / "run", False))
     data = collect(folder / "run")
     print_table(data)
     print_probes(data["probes"])

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from cirf.store.files import RowLog, to_json, write_atomic, write_rows
-from cirf.store.run_folder import Plan, RunFolder
+from cirf.store.run_folder import RunFolder, StagePlan
 
 EVENTS = ("open", "os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate", "os.link", "os.chmod")
 ROWS = 4
@@ -38,7 +38,7 @@ def arm(folder: Path, last: int) -> None:
     sys.addaudithook(hook)
 
 
-def plans(computed: Path, size: int) -> list[Plan]:
+def plans(computed: Path, size: int) -> list[StagePlan]:
     """Two stages: one that goes row by row, one made of it."""
 
     def rows(work: Path) -> dict[str, Any]:
@@ -54,8 +54,8 @@ def plans(computed: Path, size: int) -> list[Plan]:
     def sums(work: Path) -> None:
         write_atomic(work / "sum.txt", str(size * ROWS))
 
-    first = Plan("models/rows", {"size": size}, {"file": "abc"}, rows)
-    return [first, Plan("sums", {}, {"rows": first}, sums)]
+    first = StagePlan("models/rows", {"size": size}, {"file": "abc"}, rows)
+    return [first, StagePlan("sums", {}, {"rows": first}, sums)]
 
 
 def make(folder: Path, computed: Path, size: int) -> None:

@@ -15,7 +15,7 @@ from benchmarks import near, result_tables
 from benchmarks.result_specs import TABLES
 from benchmarks.result_tables import BLOCK, Line, Table, Trained, accuracy, less, rate, render, text, tokens, tokens_share
 
-from cirf.analysis.backbones import Setting, points_of
+from cirf.analysis.backbones import TrainedBackbone, points_of
 from cirf.analysis.source import Run
 from cirf.errors import CirfError
 from cirf.export.archive import find, write
@@ -101,7 +101,9 @@ def test_it_keeps_trials_the_size_of_the_backbone_and_which_rationales_it_learne
     assert tinyrun.cirf("archive", run, "--out", out).code == 0
     kept = find(out)
     assert kept is not None
-    ours, theirs = (points_of(Setting("tiny", [one]), "in", ["cirf_full"]) for one in (kept, Run(run, lambda: collect(run))))
+    ours, theirs = (
+        points_of(TrainedBackbone("tiny", [one]), "in", ["cirf_full"]) for one in (kept, Run(run, lambda: collect(run)))
+    )
     assert ours[0]["parameters"] == theirs[0]["parameters"] > 1000
     trials = json.loads((run / "models" / "cirf_full" / "trials.json").read_text())["trials"]
     assert kept.trials == {"cirf_full": {str(one["learning_rate"]): one["validation_loss"] for one in trials}}

@@ -169,7 +169,7 @@ def test_a_killed_training_ends_with_the_same_bytes(
     from cirf.lm.training import trainer
 
     recipe = workshop.recipe(tmp_path / "r.yaml", **_keys("drawn", evaluate__latency_questions=0))
-    original, killed = trainer.Course.on_step_end, []
+    original, killed = trainer.TrainingControl.on_step_end, []
 
     def on_step_end(self: Any, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         original(self, args, state, control, **kwargs)
@@ -177,7 +177,7 @@ def test_a_killed_training_ends_with_the_same_bytes(
             killed.append(True)
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(trainer.Course, "on_step_end", on_step_end)
+    monkeypatch.setattr(trainer.TrainingControl, "on_step_end", on_step_end)
     assert tinyrun.cirf("run", recipe, "--out", tmp_path / "run").code != 0 and killed
     said = tinyrun.cirf("run", recipe, "--out", tmp_path / "run")
     assert said.code == 0, said.err

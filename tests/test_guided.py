@@ -246,7 +246,7 @@ def test_a_killed_preparation_does_no_finished_phase_again(
     keys = _keys(run.parent) | {"methods": ["sem_cot"], "evaluate__latency_questions": 0}
     recipe = workshop.recipe(tmp_path / "r.yaml", **keys)
     original, made, read = phases._epoch, [], []
-    alone = sentence_encoder.Texts._states
+    alone = sentence_encoder.TextStates._states
 
     def states(texts: Any, row: tuple[int, ...]) -> Any:
         read.append(row)
@@ -260,7 +260,7 @@ def test_a_killed_preparation_does_no_finished_phase_again(
         return original(phase, *more)
 
     monkeypatch.setattr(phases, "_epoch", epoch)
-    monkeypatch.setattr(sentence_encoder.Texts, "_states", states)
+    monkeypatch.setattr(sentence_encoder.TextStates, "_states", states)
     assert tinyrun.cirf("run", recipe, "--out", tmp_path / "run", "--until", "models").code != 0
     assert read
     read.clear()

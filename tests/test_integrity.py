@@ -16,7 +16,7 @@ import yaml
 from cirf.errors import CirfError
 from cirf.store.files import write_atomic
 from cirf.store.integrity import read_by, set_damaged_aside
-from cirf.store.run_folder import Plan, RunFolder
+from cirf.store.run_folder import RunFolder, StagePlan
 
 
 def flip(path: Path, place: float = 0.5, bit: int = 2) -> None:
@@ -77,16 +77,16 @@ def test_every_damaged_file_is_named_and_its_stage_comes_out_as_it_was(
     assert tinyrun.cirf("status", run, "--verify").code == 0
 
 
-def stage(name: str, text: str, *before: Plan, made: list[str]) -> Plan:
+def stage(name: str, text: str, *before: StagePlan, made: list[str]) -> StagePlan:
     def make(work: Path) -> dict[str, Any]:
         made.append(name)
         write_atomic(work / "file", text)
         return {}
 
-    return Plan(name, {"text": text}, {plan.name: plan for plan in before}, make)
+    return StagePlan(name, {"text": text}, {plan.name: plan for plan in before}, make)
 
 
-def bring(folder: RunFolder, plans: Sequence[Plan], largest: int = 100) -> list[str]:
+def bring(folder: RunFolder, plans: Sequence[StagePlan], largest: int = 100) -> list[str]:
     said: list[str] = []
     set_damaged_aside(folder, plans, said.append, largest)
     for plan in plans:

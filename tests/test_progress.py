@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cirf.progress import Lines, for_terminal, printable
+from cirf.progress import LogLines, for_terminal, printable
 
 
 class Clock:
@@ -18,7 +18,7 @@ class Clock:
 
 def test_a_line_every_half_minute_with_rate_and_time_left(capsys: pytest.CaptureFixture[str]) -> None:
     clock = Clock()
-    with Lines(clock=clock).task("fine-tuning cirf_full", 1160, "updates", done=40) as advance:
+    with LogLines(clock=clock).task("fine-tuning cirf_full", 1160, "updates", done=40) as advance:
         for _ in range(100):
             clock.now += 0.5
             advance(1)
@@ -28,7 +28,7 @@ def test_a_line_every_half_minute_with_rate_and_time_left(capsys: pytest.Capture
 
 def test_slow_units_are_told_by_their_seconds(capsys: pytest.CaptureFixture[str]) -> None:
     clock = Clock()
-    with Lines(clock=clock).task("asking", 3, "questions") as advance:
+    with LogLines(clock=clock).task("asking", 3, "questions") as advance:
         clock.now += 45
         advance(1, "2 servers")
         clock.now += 45
@@ -42,7 +42,7 @@ def test_slow_units_are_told_by_their_seconds(capsys: pytest.CaptureFixture[str]
 
 def test_an_unknown_total_and_nothing_done_yet(capsys: pytest.CaptureFixture[str]) -> None:
     clock = Clock()
-    with Lines(clock=clock).task("reading", None) as advance:
+    with LogLines(clock=clock).task("reading", None) as advance:
         clock.now += 31
         advance(0)
         clock.now += 31
@@ -51,7 +51,7 @@ def test_an_unknown_total_and_nothing_done_yet(capsys: pytest.CaptureFixture[str
 
 
 def test_short_loops_and_quiet_runs_print_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    for progress in (Lines(), for_terminal(quiet=True), for_terminal()):
+    for progress in (LogLines(), for_terminal(quiet=True), for_terminal()):
         with progress.task("quick", 10) as advance:
             advance(10)
     assert capsys.readouterr().err == ""

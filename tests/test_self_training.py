@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from cirf import methods
 from cirf.errors import CirfError
 from cirf.lm.vocabulary import parse_trace, read_trace, token_names, write_trace
-from cirf.methods.base import Material
+from cirf.methods.base import PreparationData
 from cirf.methods.cirf.self_training import ranked
 from cirf.recipe.schema import Recipe
 from cirf.records import Example, Problem, Steps, Trace
@@ -97,7 +97,7 @@ def test_no_model_is_trained_on_its_own_samples() -> None:
             methods.learners(recipe)
 
 
-def _material(answers: dict[str, list[dict[str, Any]]], recipe: Recipe, asked: list[Any]) -> Material:
+def _material(answers: dict[str, list[dict[str, Any]]], recipe: Recipe, asked: list[Any]) -> PreparationData:
     problems = {name: Problem(name, "gsm8k", "How many?", "4") for name in answers}
     steps = [Steps(name, sample, "line", ("2+2 = 4",)) for name in answers for sample in (0, 1)]
     missing: Any = None
@@ -106,7 +106,7 @@ def _material(answers: dict[str, list[dict[str, Any]]], recipe: Recipe, asked: l
         asked.append(how)
         return answers
 
-    return Material(
+    return PreparationData(
         recipe=recipe, problems=problems, tasks={}, steps=steps, annotated=steps, tokenizer=missing,
         scratch=missing, progress=missing, folder=missing, held_out=frozenset(), asked=missing, answers=answered,
     )  # fmt: skip

@@ -38,20 +38,20 @@ from cirf.stages.context import Context
 from cirf.stages.lineage import file_hash, model_hash
 from cirf.store import files
 from cirf.store.files import write_atomic
-from cirf.store.run_folder import Plan, RunFolder, record
+from cirf.store.run_folder import RunFolder, StagePlan, record
 from cirf.tasks import get as get_task
 
 HERE = Path(__file__).parent
 
 
-def vectors(number: int = 1) -> Plan:
+def vectors(number: int = 1) -> StagePlan:
     def make(work: Path) -> dict[str, Any]:
         write_atomic(work / "deep" / "large.bin", bytes([number]) * files.LINKED_FROM)
         write_atomic(work / "small.json", f"[{number}]\n")
         write_atomic(work / "timings.json", '{"device": "cpu"}')
         return {"rows": number}
 
-    return Plan("models/some", {"number": number}, {"file": "abc"}, make)
+    return StagePlan("models/some", {"number": number}, {"file": "abc"}, make)
 
 
 def never(work: Path) -> None:
@@ -78,7 +78,7 @@ def run(tmp_path: Path) -> RunFolder:
 def test_a_stage_taken_over_is_what_it_would_be_had_it_been_made(tmp_path: Path, run: RunFolder, other: RunFolder) -> None:
     (other.folder("models/some") / "README.md").write_text("a card that a report wrote later")
     run.take(vectors(), other)
-    assert run.is_done(vectors()) and run.run(Plan("models/some", {"number": 1}, {"file": "abc"}, never))
+    assert run.is_done(vectors()) and run.run(StagePlan("models/some", {"number": 1}, {"file": "abc"}, never))
     alone = RunFolder(tmp_path / "alone")
     write_atomic(alone.root / "recipe.yaml", "name: run\n")
     alone.run(vectors())
@@ -171,7 +171,7 @@ def test_a_stage_begun_here_gives_way_to_the_finished_one(run: RunFolder, other:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run.run(Plan("models/some", {"number": 1}, {"file": "abc"}, dies))
+        run.run(StagePlan("models/some", {"number": 1}, {"file": "abc"}, dies))
     assert run.state(vectors()).state == "part"
     run.take(vectors(), other)
     assert run.state(vectors()).state == "done" and not any((run.root / ".work").iterdir())
@@ -390,7 +390,7 @@ def test_pruning_is_shared(
 
     def go(work: Path) -> Any:
         work.mkdir(exist_ok=True)
-        return compress.searching(Context(settings, RunFolder(finished)), "greedy", work)
+        return compress.search_removals(Context(settings, RunFolder(finished)), "greedy", work)
 
     summary = go(tmp_path / "alone")
     wanted = (tmp_path / "alone" / "compression.jsonl").read_bytes()

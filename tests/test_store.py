@@ -24,7 +24,7 @@ from cirf.errors import CirfError
 from cirf.records import Dropped, Example, Problem, Rationale, Record, Steps, Trace
 from cirf.store.files import RowLog, hash_json, load_object, write_atomic, write_changed, write_rows
 from cirf.store.jsonl import read_rows
-from cirf.store.run_folder import Part, Plan, RunFolder
+from cirf.store.run_folder import RunFolder, StagePart, StagePlan
 
 HERE = Path(__file__).parent
 
@@ -218,16 +218,18 @@ class House:
         self.folder = RunFolder(root)
         self.made: list[str] = []
 
-    def plan(self, name: str, content: str | dict[str, str] = "x", section: Any = None, version: int = 1, **inputs: Any) -> Plan:
+    def plan(
+        self, name: str, content: str | dict[str, str] = "x", section: Any = None, version: int = 1, **inputs: Any
+    ) -> StagePlan:
         def make(work: Path) -> dict[str, Any]:
             self.made.append(name)
             for file, text in ({"file": content} if isinstance(content, str) else content).items():
                 write_atomic(work / file, text)
             return {"rows": len(content)}
 
-        return Plan(name, section or {}, inputs, make, version)
+        return StagePlan(name, section or {}, inputs, make, version)
 
-    def run(self, *plans: Plan) -> list[str]:
+    def run(self, *plans: StagePlan) -> list[str]:
         self.made.clear()
         for plan in plans:
             self.folder.run(plan)
@@ -247,7 +249,7 @@ def test_a_stage_is_made_once_and_again_when_its_key_changes(tmp_path: Path) -> 
 def test_a_stage_made_again_with_the_same_content_leaves_those_behind_it_standing(tmp_path: Path) -> None:
     house = House(tmp_path)
 
-    def chain(content: str, key: int) -> list[Plan]:
+    def chain(content: str, key: int) -> list[StagePlan]:
         a = house.plan("a", content, section={"k": key})
         b = house.plan("b", f"from {content}", of=a)
         return [a, b, house.plan("c", of=b)]
@@ -261,9 +263,9 @@ def test_a_stage_made_again_with_the_same_content_leaves_those_behind_it_standin
 def test_a_part_of_a_stage_hashes_just_its_files(tmp_path: Path) -> None:
     house = House(tmp_path)
 
-    def two(train: str, test: str, key: int) -> list[Plan]:
+    def two(train: str, test: str, key: int) -> list[StagePlan]:
         a = house.plan("a", {"train.jsonl": train, "test/t.jsonl": test}, section={"k": key})
-        return [a, house.plan("learn", of=Part(a, ("train",))), house.plan("ask", of=Part(a, ("test/",)))]
+        return [a, house.plan("learn", of=StagePart(a, ("train",))), house.plan("ask", of=StagePart(a, ("test/",)))]
 
     assert house.run(*two("x", "y", 1)) == ["a", "learn", "ask"]
     assert house.run(*two("x", "z", 2)) == ["a", "ask"]
@@ -277,7 +279,7 @@ def test_a_clock_counts_for_nothing(tmp_path: Path) -> None:
         write_atomic(work / "timings.json", f'{{"measured": {next(times)}}}')
 
     for key in (1, 2):
-        timed = Plan("timed", {"k": key}, {}, make)
+        timed = StagePlan("timed", {"k": key}, {}, make)
         assert house.run(timed, house.plan("after", of=timed)) == ([] if key == 2 else ["after"])
 
 
@@ -299,7 +301,7 @@ def test_a_stage_that_fails_leaves_the_old_one_and_its_own_beginnings(tmp_path: 
         write_atomic(work / "scratch" / "begun", "1")
         raise CirfError("no")
 
-    broken = Plan("a", {"k": 1}, {}, fail)
+    broken = StagePlan("a", {"k": 1}, {}, fail)
     with pytest.raises(CirfError, match="no"):
         house.folder.run(broken)
     assert (tmp_path / "a" / "file").read_text() == "old"
@@ -317,7 +319,7 @@ def test_progress_of_a_stage_whose_name_begins_alike_stays(tmp_path: Path, other
         raise CirfError("no")
 
     with pytest.raises(CirfError, match="no"):
-        house.folder.run(Plan(other, {}, {}, fail))
+        house.folder.run(StagePlan(other, {}, {}, fail))
     short = house.plan("models/pause")
     house.run(short)  # makes its own folder to work in tidy
     house.folder.sweep([short])
@@ -329,7 +331,7 @@ def test_states(tmp_path: Path) -> None:
     a, b = house.plan("a"), house.plan("a", section={"k": 1})
     after = house.plan("after", of=a)
 
-    def state(plan: Plan) -> str:
+    def state(plan: StagePlan) -> str:
         return house.folder.state(plan).state
 
     assert (state(a), state(after)) == ("open", "open")
@@ -343,13 +345,13 @@ def test_states(tmp_path: Path) -> None:
     def fail(work: Path) -> None:
         raise CirfError("no")
 
-    begun, other = Plan("begun", {}, {}, fail), Plan("begun", {"k": 1}, {}, fail)
+    begun, other = StagePlan("begun", {}, {}, fail), StagePlan("begun", {"k": 1}, {}, fail)
     with pytest.raises(CirfError):
         house.folder.run(begun)
     assert (state(begun), state(other)) == ("part", "open")
     with pytest.raises(CirfError):
-        house.folder.run(Plan("a", {"k": 2}, {}, fail))
-    assert [state(Plan("a", {"k": k}, {}, fail)) for k in (1, 2)] == ["stale", "part"]
+        house.folder.run(StagePlan("a", {"k": 2}, {}, fail))
+    assert [state(StagePlan("a", {"k": k}, {}, fail)) for k in (1, 2)] == ["stale", "part"]
     house.folder.sweep([a, begun])
     assert [path.name.partition("-")[0] for path in tmp_path.glob(".work/*")] == ["begun"]  # the other has no use any more
 
@@ -364,7 +366,7 @@ def test_the_time_of_a_stage_counts_lives_that_were_cut_short(tmp_path: Path) ->
             raise CirfError("cut short")
         return {"rows": 1}
 
-    plan = Plan("slow", {}, {}, make)
+    plan = StagePlan("slow", {}, {}, make)
     for _ in range(2):
         with pytest.raises(CirfError):
             folder.run(plan)
@@ -445,7 +447,7 @@ def _written(work: Path) -> dict[str, Any]:
 )  # fmt: skip
 def test_nothing_is_written_or_removed_through_a_symbolic_link(tmp_path: Path, place: str) -> None:
     run, theirs = tmp_path / "run", tmp_path / "theirs"
-    plan = Plan("models/a", {}, {}, _written)
+    plan = StagePlan("models/a", {}, {}, _written)
     folder = RunFolder(run)
     path = run / place.replace("KEY", str(folder.key(plan))[:16])
     for name in ("scratch/log.jsonl", "a/file", f".work/models--a-{folder.key(plan)}/file", "holder.json"):
@@ -468,7 +470,7 @@ def test_a_log_is_not_written_through_a_symbolic_link(tmp_path: Path) -> None:
 
 
 def test_a_finished_stage_may_lie_on_another_disk(tmp_path: Path) -> None:
-    folder, plan = RunFolder(tmp_path / "run"), Plan("models/a", {}, {}, _written)
+    folder, plan = RunFolder(tmp_path / "run"), StagePlan("models/a", {}, {}, _written)
     with folder.alone():
         folder.run(plan)
     (tmp_path / "run/models/a").rename(tmp_path / "disk")
@@ -479,7 +481,7 @@ def test_a_finished_stage_may_lie_on_another_disk(tmp_path: Path) -> None:
 
 
 def test_a_record_nested_without_end_is_made_again(tmp_path: Path) -> None:
-    folder, plan = RunFolder(tmp_path), Plan("a", {}, {}, _written)
+    folder, plan = RunFolder(tmp_path), StagePlan("a", {}, {}, _written)
     folder.run(plan)
     (tmp_path / "a/stage.json").write_text("[" * 100_000)
     assert folder.damaged("a") == ["stage.json"]

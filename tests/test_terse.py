@@ -20,7 +20,7 @@ from transformers import AutoTokenizer
 from cirf import methods, tasks
 from cirf.errors import CirfError
 from cirf.methods import get
-from cirf.methods.base import Material, Method
+from cirf.methods.base import Method, PreparationData
 from cirf.progress import SILENT
 from cirf.recipe.load import parse
 from cirf.recipe.schema import Recipe
@@ -59,7 +59,9 @@ def prepared(made: Method, recipe: Recipe, scratch: Path) -> dict[str, Any]:
 
     named = {name: tasks.get(name) for name in ("gsm8k", "coin_flip")}
     problems = {"n": CLIPS, "c": COIN}
-    material = Material(recipe, problems, named, annotated, annotated, none, scratch, SILENT, scratch, frozenset(), none, none)
+    material = PreparationData(
+        recipe, problems, named, annotated, annotated, none, scratch, SILENT, scratch, frozenset(), none, none
+    )
     rows, report = made.prepare(material)
     assert report["steps"] == 7 and report["share_empty"] == round(2 / 7, 4)
     assert all(row["sample"] == 0 for row in rows)

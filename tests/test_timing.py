@@ -13,7 +13,7 @@ from cirf.cpu import memory
 from cirf.recipe.load import load
 from cirf.stages import timing
 from cirf.stages.context import Context
-from cirf.stages.timing import Bench
+from cirf.stages.timing import LoadedModels
 from cirf.store.run_folder import RunFolder
 
 
@@ -32,7 +32,7 @@ def bytes_of(folder: Path) -> int:
 
 
 def test_models_that_fit_are_held_at_once_and_one_checkpoint_is_loaded_once(context: Context, finished: Path) -> None:
-    bench = Bench(context)
+    bench = LoadedModels(context)
     assert bench.groups == [["cirf_full"], ["direct_sft"], ["cot", "direct"]] and bench.together
     bench.load(context.recipe.methods)
     assert len(bench.held) == 3
@@ -49,8 +49,8 @@ def test_models_that_do_not_fit_take_turns_on_the_same_questions(
     weights = bytes_of(finished / "models/cirf_full")
     monkeypatch.setattr(memory, "free_memory", lambda device: 6 * weights - 1)  # half of it holds less than three
     held = []
-    load_one = Bench._hold
-    monkeypatch.setattr(Bench, "_hold", lambda bench, source: (load_one(bench, source), held.append(len(bench.held))))
+    load_one = LoadedModels._hold
+    monkeypatch.setattr(LoadedModels, "_hold", lambda bench, source: (load_one(bench, source), held.append(len(bench.held))))
     timing.latency(context, tmp_path)
     assert max(held) == 1
     made = json.loads((tmp_path / "timings.json").read_text())
@@ -62,13 +62,13 @@ def test_models_that_do_not_fit_take_turns_on_the_same_questions(
 
     assert items(made, "cot") == items(made, "direct") == items(made, "cirf_full") == items(before, "cot")
     monkeypatch.setattr(memory, "free_memory", lambda device: 6 * weights)
-    assert Bench(context).together
+    assert LoadedModels(context).together
     monkeypatch.setattr(memory, "free_memory", lambda device: None)
-    assert not Bench(context).together  # where nobody tells, one at a time
+    assert not LoadedModels(context).together  # where nobody tells, one at a time
 
 
 def test_a_gpu_tells_what_an_answer_took_besides_the_weights(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench(context)
+    bench = LoadedModels(context)
     bench.load(["cot"])
     calls: list[str] = []
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: calls.append("reset"))

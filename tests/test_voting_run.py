@@ -251,10 +251,10 @@ def test_seconds_until_another_agreement_was_settled_are_not_told(finished: Path
     recipe = yaml.safe_load((out / "recipe.yaml").read_text())
     methods = {"cirf_full", "cot"}
     from cirf.report.data.collect import read_voting
-    from cirf.store.view import Shown
+    from cirf.store.view import RunView
 
     path = out / "voting-latency" / "cirf_full" / "timings.json"
     for agreement, seen in ((0.5, True), (0.75, False), (None, False)):
         path.write_text(json.dumps(json.loads(path.read_text()) | {"agreement": agreement}))
-        found = read_voting(Shown(out), recipe, methods)
+        found = read_voting(RunView(out), recipe, methods)
         assert found is not None and (found["latency"] is not None) == seen

@@ -133,7 +133,7 @@ def run(
 ) -> None:
     """Run a recipe, from questions to report; again: resume it."""
     look_only(trust or not dry_run)
-    from cirf.commands.run import dry, go, prepare
+    from cirf.commands.run import dry, prepare, run_and_report
     from cirf.endpoints.requests import allow
 
     allow(allow_env or [])
@@ -141,7 +141,7 @@ def run(
     if dry_run:
         dry(context, until, as_json)
     else:
-        go(context, until, as_json, (lambda line: None) if quiet else _say)
+        run_and_report(context, until, as_json, (lambda line: None) if quiet else _say)
 
 
 @app.command()
@@ -187,11 +187,11 @@ def sweep(
     elif file is None:
         raise CirfError("sweep: name a sweep file, or a shipped sweep (see `cirf sweep --list`)")
     else:
-        asked = sweeping.Asked(tuple(sets or ()), data, out, tuple(only or ()), until, limit, tuple(share or ()), quiet)
+        options = sweeping.SweepOptions(tuple(sets or ()), data, out, tuple(only or ()), until, limit, tuple(share or ()), quiet)
         if dry_run:
-            sweeping.dry(file, asked, as_json)
+            sweeping.dry(file, options, as_json)
         else:
-            sweeping.sweep(file, asked, as_json, (lambda line: None) if quiet else _say)
+            sweeping.sweep(file, options, as_json, (lambda line: None) if quiet else _say)
 
 
 @app.command()
@@ -323,13 +323,15 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Evaluate a run's methods, or any model; again: resume it."""
-    from cirf.commands.evaluate import Options
-    from cirf.commands.evaluate import evaluate as go
+    from cirf.commands.evaluate import EvaluateOptions
+    from cirf.commands.evaluate import evaluate as run_and_report
     from cirf.endpoints.requests import allow
 
     allow(allow_env or [])
     named = tuple(name.strip() for name in tasks.split(",") if name.strip()) if tasks else ()
-    go(Options(model, named, protocol, votes, tuple(method or ()), sets or [], data, out, limit), quiet, as_json)
+    run_and_report(
+        EvaluateOptions(model, named, protocol, votes, tuple(method or ()), sets or [], data, out, limit), quiet, as_json
+    )
 
 
 @app.command()
@@ -368,15 +370,15 @@ def probe(
     as_json: Json = False,
 ) -> None:
     """Perturb functional tokens, thoughts or pauses, and compare answers."""
-    from cirf.commands.evaluate import Options, parse_probes
-    from cirf.commands.evaluate import evaluate as go
+    from cirf.commands.evaluate import EvaluateOptions, parse_probes
+    from cirf.commands.evaluate import evaluate as run_and_report
     from cirf.endpoints.requests import allow
 
     allow(allow_env or [])
     named = tuple(name.strip() for name in tasks.split(",") if name.strip()) if tasks else ()
     probes = parse_probes(kinds, truncate, results)
-    options = Options(model, named, protocol, None, tuple(method or ()), sets or [], data, out, limit, probes)
-    go(options, quiet, as_json)
+    options = EvaluateOptions(model, named, protocol, None, tuple(method or ()), sets or [], data, out, limit, probes)
+    run_and_report(options, quiet, as_json)
 
 
 @app.command(name="without-results")
@@ -390,9 +392,9 @@ def without_results(
     as_json: Json = False,
 ) -> None:
     """Answer training and test questions with functional tokens alone."""
-    from cirf.commands.without_results import without_results as go
+    from cirf.commands.without_results import without_results as run_and_report
 
-    go(folder, method, limit, quiet, as_json)
+    run_and_report(folder, method, limit, quiet, as_json)
 
 
 @app.command()
@@ -417,10 +419,10 @@ def show(
 ) -> None:
     """Browse the answers of an evaluation."""
     look_only(trust)
-    from cirf.commands.show import Wanted
+    from cirf.commands.show import AnswerFilter
     from cirf.commands.show import show as browse
 
-    browse(folder, Wanted(method, task, wrong, right, unparsed, truncated, item, against, sampled), limit, as_json)
+    browse(folder, AnswerFilter(method, task, wrong, right, unparsed, truncated, item, against, sampled), limit, as_json)
 
 
 @app.command()
@@ -568,11 +570,11 @@ def serve(
 ) -> None:
     """Serve a model: an OpenAI-compatible API, and a page to try it."""
     from cirf.commands.ask import limits_of
-    from cirf.commands.serve import serve as go
+    from cirf.commands.serve import serve as run_and_report
     from cirf.serving.limits import Limits
 
     limits = Limits(batch=max_batch_size, queue=max_queue_size, seconds=timeout, votes=min(max_batch_size, Limits.votes))
-    go((model, compare), limits_of(forbid or [], at_most or []), host, port, api_key_env, limits, as_json, trust)
+    run_and_report((model, compare), limits_of(forbid or [], at_most or []), host, port, api_key_env, limits, as_json, trust)
 
 
 @app.command()

@@ -98,7 +98,7 @@ class Share:
             return list(values)
         parts = self.gathered(list(values))
         each = [iter(part) for part in parts]
-        return [next(each[place // run % self.of]) for place in range(sum(map(len, parts)))]
+        return [next(each[index // run % self.of]) for index in range(sum(map(len, parts)))]
 
     def add_up(self, tensors: Sequence[Tensor]) -> None:
         """Replace each tensor by its sum over all processes; all must call this."""

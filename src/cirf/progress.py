@@ -81,7 +81,7 @@ class _Bars:
 SILENT: Progress = _Silent()
 
 
-class Lines:
+class LogLines:
     """A line on standard error every ``every`` seconds: ``name: 40/160 updates, 0.3/s, 0:06:40 left``."""
 
     def __init__(self, every: float = 30.0, clock: Callable[[], float] = time.monotonic) -> None:
@@ -116,4 +116,4 @@ def for_terminal(quiet: bool = False) -> Progress:
     """Bars on standard error when it is a terminal, lines when it is not; silence with ``quiet``."""
     if quiet:
         return SILENT
-    return _Bars() if sys.stderr.isatty() else Lines()
+    return _Bars() if sys.stderr.isatty() else LogLines()

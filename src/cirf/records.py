@@ -98,7 +98,7 @@ class Rationale(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class Taught(Record):
+class TeacherRationale(Record):
     """A rationale written by a language model, and whether it is usable.
 
     ``right`` as a rationale's ``agrees``; ``steps``: into how many it can be cut, 0 where it cannot; ``finish`` is

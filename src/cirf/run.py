@@ -40,7 +40,7 @@ from cirf.stages.context import Context
 from cirf.stages.planning import plans
 from cirf.store.files import load_object, to_json, write_atomic
 from cirf.store.integrity import is_intact, read_by, set_damaged_aside
-from cirf.store.run_folder import Plan, RunFolder
+from cirf.store.run_folder import RunFolder, StagePlan
 
 
 def settle_size(context: Context) -> bool:
@@ -58,7 +58,7 @@ def settle_size(context: Context) -> bool:
     return known
 
 
-def asked_for(context: Context, until: str | Collection[str] | None = None) -> list[Plan]:
+def asked_for(context: Context, until: str | Collection[str] | None = None) -> list[StagePlan]:
     """All stages, or ``until``, a stage (``models/sft_cot``) or a kind of stage (``models``), with what it needs, in order;
     or several such. If K is still to be chosen, stages up to the choice. ``CirfError`` if there is no such stage.
     """
@@ -124,7 +124,7 @@ def execute(
     return context.folder.root
 
 
-def _bring_up_to_date(context: Context, stages: list[Plan], say: Callable[[str], None], sharing: Sharing | None) -> None:
+def _bring_up_to_date(context: Context, stages: list[StagePlan], say: Callable[[str], None], sharing: Sharing | None) -> None:
     for stage in stages:
         if settled(partial(context.folder.is_done, stage)):
             say(f"{stage.name}: finished before")
@@ -148,7 +148,7 @@ def _bring_up_to_date(context: Context, stages: list[Plan], say: Callable[[str],
             say(f"{stage.name}: {note}")
 
 
-def _damaged_aside(folder: RunFolder, inputs: list[Plan], say: Callable[[str], None]) -> bool:
+def _damaged_aside(folder: RunFolder, inputs: list[StagePlan], say: Callable[[str], None]) -> bool:
     """Whether the main process found damaged finished stages, in files of any size, and moved them away."""
 
     def whole() -> bool:
@@ -160,7 +160,7 @@ def _damaged_aside(folder: RunFolder, inputs: list[Plan], say: Callable[[str], N
     return before and not settled(whole)
 
 
-def _take(folder: RunFolder, stage: Plan, sharing: Sharing, say: Callable[[str], None]) -> None:
+def _take(folder: RunFolder, stage: StagePlan, sharing: Sharing, say: Callable[[str], None]) -> None:
     """Take a stage over from the first run that has it whole; if none does, report that it will be made."""
     key = folder.key(stage)
     if key is None:

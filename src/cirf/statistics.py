@@ -137,7 +137,7 @@ def left_out(units: Sequence[Unit], statistic: Callable[[Sequence[Unit]], Sequen
     groups = min(GROUPS, len(units))
     if groups < 2:
         return []
-    return [statistic([unit for place, unit in enumerate(units) if place % groups != group]) for group in range(groups)]
+    return [statistic([unit for index, unit in enumerate(units) if index % groups != group]) for group in range(groups)]
 
 
 def interval(value: float, without: Sequence[float]) -> tuple[float | None, float | None]:

@@ -61,6 +61,6 @@ def _run(path: str, content: bytes) -> dict[str, Any]:
         raise CirfError(f"{path}, line {error.lineno}: not valid Python ({error.msg})") from None
     except (Exception, SystemExit) as error:
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
-        said = " ".join(str(error).split())[:200]
-        raise CirfError(f"{path}, line {lines[-1] if lines else 1}: {type(error).__name__}: {said}") from None
+        reason = " ".join(str(error).split())[:200]
+        raise CirfError(f"{path}, line {lines[-1] if lines else 1}: {type(error).__name__}: {reason}") from None
     return module.__dict__

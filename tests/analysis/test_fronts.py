@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cirf.analysis.analysis import Found, Lacking, get
+from cirf.analysis.analysis import AnalysisResult, MissingInputError, get
 from cirf.analysis.groups import distinct_labels, file_name, grouped, model_names, put
 from cirf.analysis.source import Source
-from cirf.analysis.tradeoff import FEW, Spot, draw, together
+from cirf.analysis.tradeoff import FEW, MethodPoint, draw, together
 from cirf.errors import CirfError
 from cirf.pictures.canvas import canvas
 from cirf.pictures.placing import place_names
@@ -25,11 +25,11 @@ from cirf.statistics import wilson
 BOTH = {"sums": 0.5, "coins": 0.6}
 
 
-def make(name: str, *runs: Any) -> Found:
+def make(name: str, *runs: Any) -> AnalysisResult:
     return get(name).make(Source(runs))
 
 
-def rows(found: Found, table: str) -> list[Any]:
+def rows(found: AnalysisResult, table: str) -> list[Any]:
     return list(next(one for one in found.tables if one.name == table).rows)
 
 
@@ -98,14 +98,14 @@ def test_of_many_methods_the_front_and_the_baseline_are_named_at_their_points(tm
     assert picture.count('class="mark point"') == 15 and all(f"<title>{name}: " in picture for name in many[:14])
 
 
-def spots(number: int, **fields: Any) -> list[Spot]:
+def spots(number: int, **fields: Any) -> list[MethodPoint]:
     families = ("prose", "latent", "functional")
-    plain = Spot("m", "name", "told", "prose", 3.0, 40.0, 35.0, 60.0, False)
+    plain = MethodPoint("m", "name", "told", "prose", 3.0, 40.0, 35.0, 60.0, False)
     several = [plain._replace(family=families[place % 3], cost=3.0 + place, accuracy=40.0 + place) for place in range(number)]
     return [spot._replace(**fields) for spot in several]
 
 
-def drawn(some: list[Spot]) -> str:
+def drawn(some: list[MethodPoint]) -> str:
     return draw(some, "x", ("tokens", "accuracy"), "described")
 
 
@@ -224,11 +224,11 @@ PLAIN = {"cirf_full": {"sums": 0.5, "coins": 0.6}}
 MORE = PLAIN | {"cirf_bare": {"sums": 0.4, "coins": 0.4}}
 
 
-def analysed(name: str, *runs: Any, paper: bool = False) -> Found:
+def analysed(name: str, *runs: Any, paper: bool = False) -> AnalysisResult:
     return get(name).make(Source(runs, paper))
 
 
-def lines(found: Found, table: str) -> list[Any]:
+def lines(found: AnalysisResult, table: str) -> list[Any]:
     return list(next(one for one in found.tables if one.name == table).rows)
 
 
@@ -325,11 +325,11 @@ def test_pruning_matters_to_pruned_methods_alone(tmp_path):
         shares = {method: {"sums": 0.5, "coins": 0.5} for method in methods}
         return [made.run(tmp_path / f"{name}{size}", shares, codebook__size=size, compression__fast=size / 10) for size in (4, 8)]
 
-    with pytest.raises(Lacking, match=r"differ in codebook\.size alone"):
+    with pytest.raises(MissingInputError, match=r"differ in codebook\.size alone"):
         analysed("codebook_size", *pair("pruned", "cirf_fast"))
     assert len(lines(analysed("codebook_size", *pair("plain", "cirf_fast", "cirf_full")), "codebook_size")) == 6
     other = made.run(tmp_path / "raw", {"cirf_fast": {"sums": 0.5}}, codebook__representation="raw", compression__fast=0.9)
-    with pytest.raises(Lacking):
+    with pytest.raises(MissingInputError):
         analysed("representation", made.run(tmp_path / "chosen", {"cirf_fast": {"sums": 0.5}}), other)
 
 

@@ -22,7 +22,7 @@ from sklearn.metrics.cluster import contingency_matrix
 from sklearn.metrics.pairwise import cosine_similarity
 
 from cirf.analysis.accuracy import FUNCTIONAL
-from cirf.analysis.analysis import Found, Lacking, get
+from cirf.analysis.analysis import AnalysisResult, MissingInputError, get
 from cirf.analysis.clustering import clustering, measure
 from cirf.analysis.geometry import measures, pairwise_cosines
 from cirf.analysis.predictability import predicted
@@ -140,11 +140,11 @@ def test_draws_take_the_same_questions_for_all_points():
 TOKENS = dict(zip(FUNCTIONAL, (4, 8, 16, 32, 64, 128), strict=False))
 
 
-def make(*runs: Any) -> Found:
+def make(*runs: Any) -> AnalysisResult:
     return get("scaling_law").make(Source(runs))
 
 
-def fits(found: Found, against: str = "log2 tokens") -> dict[str, Any]:
+def fits(found: AnalysisResult, against: str = "log2 tokens") -> dict[str, Any]:
     (row,) = (row for row in found.tables[0].rows if row["against"] == against)
     return dict(row)
 
@@ -219,7 +219,7 @@ def test_token_counts_that_hardly_differ_have_no_line(tmp_path):
     shares = {name: {"sums": 0.5} for name in FUNCTIONAL[:4]}
     tokens = dict(zip(shares, (100, 101, 104, 108), strict=True))
     said = "the models' token counts differ by less than 10 %"
-    with pytest.raises(Lacking, match=said):
+    with pytest.raises(MissingInputError, match=said):
         make(made.run(tmp_path / "untimed", shares, tokens=tokens))
     found = make(made.run(tmp_path / "timed", shares, tokens=tokens, seconds={name: TOKENS[name] / 10 for name in shares}))
     assert [row["against"] for row in found.tables[0].rows] == ["seconds"]
@@ -331,5 +331,5 @@ def test_a_code_that_no_other_question_has_costs_much_and_not_all():
 @pytest.mark.parametrize("coded", [None, {"sums": [[0, 1]] * 9}, {"sums": [[0, 1]] * 9 + [[]] * 9}])
 def test_too_few_questions_are_said(tmp_path, coded):
     run = made.run(tmp_path, {"cirf_full": {"sums": 0.5}}, codes=coded)
-    with pytest.raises(Lacking, match="10 are needed"):
+    with pytest.raises(MissingInputError, match="10 are needed"):
         get("predictability").make(Source([run]))

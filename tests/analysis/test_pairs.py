@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cirf.analysis.analysis import Lacking, get
+from cirf.analysis.analysis import MissingInputError, get
 from cirf.analysis.pairs import compare_all, lanes_of, together
 from cirf.analysis.source import Source
 from cirf.pictures.style import style
@@ -139,7 +139,7 @@ def test_what_has_no_rows_is_no_question_of_most(tmp_path: Path) -> None:
     for path in bare.folder.glob("evaluation/*/*.jsonl"):
         path.unlink()
     for other in (bare, made.run(tmp_path / "none", {"cirf_full": {"sums": 0.5}, "codi": {"coins": 0.5}})):
-        with pytest.raises(Lacking, match="at least two methods"):
+        with pytest.raises(MissingInputError, match="at least two methods"):
             make(other)
 
 
@@ -194,7 +194,7 @@ def test_runs_are_told_apart_and_one_method_is_no_pair(tmp_path: Path) -> None:
     one = made.run(tmp_path / "one", SHARES)
     two = made.run(tmp_path / "two", SHARES, part="seed", seed=2)
     assert set(make(one, two, one).pictures) == {"one-in", "two-in"}
-    with pytest.raises(Lacking, match="at least two methods"):
+    with pytest.raises(MissingInputError, match="at least two methods"):
         make(made.run(tmp_path / "alone", {"cirf_full": {"sums": 0.5}}))
 
 

@@ -10,7 +10,7 @@ import made
 import pytest
 from scipy.stats import binomtest
 
-from cirf.analysis.analysis import Found, Lacking, get
+from cirf.analysis.analysis import AnalysisResult, MissingInputError, get
 from cirf.analysis.groups import distinct_labels, grouped
 from cirf.analysis.source import Source
 from cirf.store.jsonl import read_rows
@@ -18,11 +18,11 @@ from cirf.store.jsonl import read_rows
 BOTH = {"sums": 0.6, "coins": 0.8}
 
 
-def make(name: str, *runs: Any, paper: bool = False) -> Found:
+def make(name: str, *runs: Any, paper: bool = False) -> AnalysisResult:
     return get(name).make(Source(runs, paper))
 
 
-def rows(found: Found, table: str) -> list[Any]:
+def rows(found: AnalysisResult, table: str) -> list[Any]:
     return list(next(one for one in found.tables if one.name == table).rows)
 
 
@@ -193,7 +193,7 @@ def test_scaling_says_what_cirf_beats(tmp_path):
     assert beaten["tiny-135m", "cirf_full"] is None and beaten["tiny-135m", "pause"] is False
     assert any("codi" in note and "not beaten by time" in note for note in found.notes)
     assert len(found.pictures) == 8
-    with pytest.raises(Lacking, match="two backbones"):
+    with pytest.raises(MissingInputError, match="two backbones"):
         make("scaling", runs[0])
 
 
@@ -206,7 +206,7 @@ def test_variants_of_one_run(tmp_path):
 
 def test_the_law_is_refused_on_few_points_and_fitted_on_enough(tmp_path):
     one = family(tmp_path, "tiny-135m", 0.3)
-    with pytest.raises(Lacking, match="at least 4 functional methods"):
+    with pytest.raises(MissingInputError, match="at least 4 functional methods"):
         make("scaling_law", one)
     two = family(tmp_path, "tiny-135m", 0.3, codebook__size=8)
     found = make("scaling_law", one, two)
@@ -234,7 +234,7 @@ def test_the_law_is_refused_on_few_points_and_fitted_on_enough(tmp_path):
     ],
 )
 def test_what_is_lacking_is_said(name, said, tmp_path):
-    with pytest.raises(Lacking, match=said):
+    with pytest.raises(MissingInputError, match=said):
         make(name, made.run(tmp_path / "run", {"cirf_full": BOTH}))
 
 

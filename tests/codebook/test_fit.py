@@ -22,7 +22,7 @@ from cirf.codebook.codebook import train
 from cirf.codebook.fit import Fit, batches, buffers, code_means, draw_distinct, first_codes, fit
 from cirf.codebook.rows import Where
 from cirf.codebook.sinkhorn import assign
-from cirf.codebook.vqvae import Encoded, FeedForward
+from cirf.codebook.vqvae import EncodedRows, FeedForward
 from cirf.errors import CirfError
 from cirf.progress import SILENT
 from cirf.recipe import schema
@@ -30,11 +30,11 @@ from cirf.recipe import schema
 Segments = tuple[np.ndarray, np.ndarray]
 
 
-def _identity(vectors: torch.Tensor) -> Encoded:
+def _identity(vectors: torch.Tensor) -> EncodedRows:
     """The vectors as an encoded set: as an encoder gives them that changes nothing."""
     network = FeedForward(vectors.shape[1], 1, vectors.shape[1])
     network.forward = lambda inputs: inputs  # type: ignore[method-assign]
-    return Encoded(network, vectors.numpy())
+    return EncodedRows(network, vectors.numpy())
 
 
 def _same(one: Fit, two: Fit) -> bool:

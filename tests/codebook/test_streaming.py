@@ -20,7 +20,7 @@ from cirf.codebook.codebook import train
 from cirf.codebook.fit import Fit, first_codes, fit
 from cirf.codebook.rows import FileRows, Picked
 from cirf.codebook.sinkhorn import assign
-from cirf.codebook.vqvae import VQVAE, Encoded
+from cirf.codebook.vqvae import VQVAE, EncodedRows
 from cirf.progress import SILENT
 from cirf.recipe import schema
 
@@ -102,7 +102,7 @@ def _all_in_memory(vectors: np.ndarray, section: schema.Codebook, seed: int) -> 
     for number, epochs in enumerate((section.autoencoder_epochs, section.vq_epochs)):
         if number:
             with torch.no_grad():
-                model.codes.copy_(first_codes(Encoded(model.encoder, vectors), vectors, section, mixed(1, 0)))
+                model.codes.copy_(first_codes(EncodedRows(model.encoder, vectors), vectors, section, mixed(1, 0)))
         trained = [*model.encoder.parameters(), *model.decoder.parameters(), *([model.codes] if number else [])]
         adam = torch.optim.Adam(trained, lr=section.learning_rate, fused=True)
         for epoch in range(epochs):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cirf.codebook import vqvae
-from cirf.codebook.vqvae import VQVAE, Encoded, FeedForward, Gradient
+from cirf.codebook.vqvae import VQVAE, EncodedRows, FeedForward, Gradient
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_first_weights_come_from_the_generator_alone() -> None:
 def test_encoding_in_pieces_changes_nothing(model: VQVAE, monkeypatch: pytest.MonkeyPatch) -> None:
     z = torch.randn(23, 8, generator=torch.Generator().manual_seed(1))
     monkeypatch.setattr(vqvae, "PIECE", 5)
-    encoded = Encoded(model.encoder, z.numpy())
+    encoded = EncodedRows(model.encoder, z.numpy())
     torch.testing.assert_close(torch.cat(list(encoded.pieces())), model.encoder(z))
     rows = np.array([4, 0, 5, 4])
     assert torch.equal(encoded.take(rows), torch.cat(list(encoded.pieces()))[torch.from_numpy(rows)])
@@ -129,7 +129,7 @@ def test_centred_steps_stay_centred_in_the_codes_space() -> None:
     steps = torch.randn(400, 16, generator=torch.Generator().manual_seed(0)) * 0.2
     steps -= steps.mean(dim=0)
     encoder = VQVAE(16, 64, 12, 4, torch.Generator().manual_seed(1)).encoder
-    encoded = torch.cat(list(Encoded(encoder, steps.numpy()).pieces()))
+    encoded = torch.cat(list(EncodedRows(encoder, steps.numpy()).pieces()))
     bias_share = encoded.mean(dim=0).norm() / encoded.norm(dim=1).mean()
     assert bias_share < 0.1
 

@@ -15,8 +15,8 @@ from benchmarks.pruning import plain
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cirf.compression.scorer import Pieces, TraceScorer
-from cirf.compression.search import TIE, Item, Query, search
+from cirf.compression.scorer import RowParts, TraceScorer
+from cirf.compression.search import TIE, Query, SearchItem, search
 from cirf.lm.prompt import prompt_text, settle_template
 from cirf.lm.training.batches import Row, tokenise
 from cirf.lm.vocabulary import extend, token_names, write_trace
@@ -35,7 +35,7 @@ def _builders() -> Any:
 
 
 @pytest.fixture(scope="module", params=["llama", "gpt2", "gemma2"])
-def judged(request: pytest.FixtureRequest) -> tuple[Any, list[Pieces], list[Trace], Any, list[int]]:
+def judged(request: pytest.FixtureRequest) -> tuple[Any, list[RowParts], list[Trace], Any, list[int]]:
     """A tiny model with functional tokens, and some traces as ids and as they are."""
     torch.set_num_threads(1)
     tiny = _builders()
@@ -56,10 +56,10 @@ def judged(request: pytest.FixtureRequest) -> tuple[Any, list[Pieces], list[Trac
             prompt, target = prompt + names.start, target.removeprefix(names.start)
         rows.append(Row(prompt, target))
     features, _ = tokenise(rows, tokenizer, 10**6, ids)
-    return model, [Pieces.of(feature, ids) for feature in features], traces, tokenizer, ids
+    return model, [RowParts.of(feature, ids) for feature in features], traces, tokenizer, ids
 
 
-def _alone(model: Any, pieces: Pieces, kept: tuple[int, ...]) -> tuple[float, float]:
+def _alone(model: Any, pieces: RowParts, kept: tuple[int, ...]) -> tuple[float, float]:
     """Answer's mean and the sum over results and answer, by one whole pass over one row."""
     ids, learned = list(pieces.head), []
     for step, code in enumerate(pieces.codes):
@@ -93,7 +93,7 @@ def test_losses_equal_those_of_whole_rows_one_at_a_time(judged: Any, batch_token
     asked: list[tuple[Query, Any]] = []
     real = scorer.score
     scorer.score = lambda queries: (found := real(queries), asked.extend(zip(queries, found, strict=True)))[0]  # type: ignore
-    items = [Item(trace.problem, 0, piece.tokens()) for trace, piece in zip(traces, pieces, strict=True)]
+    items = [SearchItem(trace.problem, 0, piece.tokens()) for trace, piece in zip(traces, pieces, strict=True)]
     search(items, scorer, selector, float("inf"))
     assert len(asked) > 3 * len(items)
     for query, losses in asked:
@@ -107,7 +107,7 @@ def test_losses_equal_those_of_whole_rows_one_at_a_time(judged: Any, batch_token
 
 def test_the_same_results_go_as_by_the_plain_algorithm(judged: Any) -> None:
     model, pieces, traces, _, _ = judged
-    items = [Item(trace.problem, 0, piece.tokens()) for trace, piece in zip(traces, pieces, strict=True)]
+    items = [SearchItem(trace.problem, 0, piece.tokens()) for trace, piece in zip(traces, pieces, strict=True)]
     for limit in (0.0, 0.2, 1.0):
         for piece, path in zip(pieces, search(items, TraceScorer(model, pieces, whole=False), "greedy", limit), strict=True):
             full = tuple(step for step, count in enumerate(piece.tokens()) if count)
@@ -116,27 +116,27 @@ def test_the_same_results_go_as_by_the_plain_algorithm(judged: Any) -> None:
 
 
 @st.composite
-def _corpora(draw: st.DrawFn) -> list[Pieces]:
+def _corpora(draw: st.DrawFn) -> list[RowParts]:
     """Rows of any ids and lengths; the functional tokens are the vocabulary's last."""
     text = st.integers(5, 400)
     corpus = []
     for _ in range(draw(st.integers(1, 5))):
         results = tuple(map(tuple, draw(st.lists(st.lists(text, max_size=4), min_size=1, max_size=5))))
         head, answer = draw(st.lists(text, min_size=1, max_size=30)), draw(st.lists(text, min_size=1, max_size=3))
-        corpus.append(Pieces(tuple(head), tuple(401 + step % 3 for step in range(len(results))), results, 410, tuple(answer)))
+        corpus.append(RowParts(tuple(head), tuple(401 + step % 3 for step in range(len(results))), results, 410, tuple(answer)))
     return corpus
 
 
 @given(_corpora(), st.sampled_from([1, 40, 2048]), st.sampled_from([0.0, 0.1, 0.2, 1.0]))
 @settings(max_examples=40)
-def test_any_corpus_is_pruned_as_by_the_plain_algorithm(corpus: list[Pieces], batch_tokens: int, limit: float) -> None:
+def test_any_corpus_is_pruned_as_by_the_plain_algorithm(corpus: list[RowParts], batch_tokens: int, limit: float) -> None:
     model = _sharp()
-    items = [Item(str(place), 0, piece.tokens()) for place, piece in enumerate(corpus)]
+    items = [SearchItem(str(place), 0, piece.tokens()) for place, piece in enumerate(corpus)]
     paths = search(items, TraceScorer(model, corpus, False, batch_tokens), "greedy", limit)
     for piece, path in zip(corpus, paths, strict=True):
         known: dict[tuple[int, ...], float] = {}
 
-        def loss(steps: tuple[int, ...], piece: Pieces = piece, known: dict[tuple[int, ...], float] = known) -> float:
+        def loss(steps: tuple[int, ...], piece: RowParts = piece, known: dict[tuple[int, ...], float] = known) -> float:
             known[steps] = _alone(model, piece, steps)[0]
             return known[steps]
 
@@ -178,7 +178,7 @@ def test_a_model_without_a_growing_cache_is_asked_for_whole_rows() -> None:
     model = AutoModelForCausalLM.from_config(config).eval()
     ids = extend(model, tokenizer, None, Vocabulary(alpha="mean"), SIZE, seed=3)
     text = write_trace(Trace("p", 0, (1, 2), ("12", "7"), "19"), token_names(SIZE))
-    pieces = [Pieces.of(tokenise([Row(prompt_text(tokenizer, "What is it?"), text)], tokenizer, 10**6, ids)[0][0], ids)]
-    (path,) = search([Item("p", 0, pieces[0].tokens())], TraceScorer(model, pieces, whole=False), "greedy", float("inf"))
+    pieces = [RowParts.of(tokenise([Row(prompt_text(tokenizer, "What is it?"), text)], tokenizer, 10**6, ids)[0][0], ids)]
+    (path,) = search([SearchItem("p", 0, pieces[0].tokens())], TraceScorer(model, pieces, whole=False), "greedy", float("inf"))
     assert path.loss == pytest.approx(_alone(model, pieces[0], (0, 1))[0], abs=1e-4)
     assert path.removals[-1].loss == pytest.approx(_alone(model, pieces[0], ())[0], abs=1e-4)

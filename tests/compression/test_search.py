@@ -12,14 +12,14 @@ from benchmarks.pruning import plain
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cirf.compression.search import TIE, Item, Losses, Path, Query, Removal, cheapest, compress, price_for, search
+from cirf.compression.search import TIE, Losses, Path, Query, Removal, SearchItem, cheapest, compress, price_for, search
 from cirf.errors import CirfError
 
 
 class Table:
     """Losses drawn once for every set of kept steps of every item."""
 
-    def __init__(self, items: Sequence[Item], seed: int, grid: float = 0.01) -> None:
+    def __init__(self, items: Sequence[SearchItem], seed: int, grid: float = 0.01) -> None:
         chance = random.Random(seed)
         self.losses: dict[Query, Losses] = {}
         for place, item in enumerate(items):
@@ -40,13 +40,13 @@ class Table:
 
 
 ITEMS = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=5).map(tuple), max_size=4).map(
-    lambda rows: [Item(f"p{place}", 0, tokens) for place, tokens in enumerate(rows)]
+    lambda rows: [SearchItem(f"p{place}", 0, tokens) for place, tokens in enumerate(rows)]
 )
 
 
 @given(ITEMS, st.integers(0, 10**6), st.lists(st.sampled_from([0.0, 0.05, 0.1, 0.2, 0.5]), min_size=1, max_size=3))
 def test_one_pass_serves_every_threshold_as_the_plain_algorithm_would(
-    items: list[Item], seed: int, thresholds: list[float]
+    items: list[SearchItem], seed: int, thresholds: list[float]
 ) -> None:
     table = Table(items, seed)
     paths = search(items, table, "greedy", max(thresholds))
@@ -58,7 +58,7 @@ def test_one_pass_serves_every_threshold_as_the_plain_algorithm_would(
 
 
 @given(ITEMS, st.integers(0, 10**6))
-def test_a_search_to_the_end_removes_every_result_once_and_asks_for_nothing_twice(items: list[Item], seed: int) -> None:
+def test_a_search_to_the_end_removes_every_result_once_and_asks_for_nothing_twice(items: list[SearchItem], seed: int) -> None:
     table = Table(items, seed)
     paths = search(items, table, "joint", float("inf"))
     for item, path in zip(items, paths, strict=True):
@@ -70,7 +70,7 @@ def test_a_search_to_the_end_removes_every_result_once_and_asks_for_nothing_twic
 
 
 @given(ITEMS, st.integers(0, 10**6), st.floats(0, 1))
-def test_what_goes_at_a_price_is_the_best_cut_of_the_path(items: list[Item], seed: int, price: float) -> None:
+def test_what_goes_at_a_price_is_the_best_cut_of_the_path(items: list[SearchItem], seed: int, price: float) -> None:
     for path in search(items, Table(items, seed), "joint", float("inf")):
         removed = path.worth(price)
         totals = [path.loss + price * path.tokens]
@@ -83,7 +83,7 @@ def test_what_goes_at_a_price_is_the_best_cut_of_the_path(items: list[Item], see
 
 
 @given(ITEMS, st.integers(0, 10**6), st.floats(0, 6))
-def test_the_price_for_a_length_is_the_lowest_that_reaches_it(items: list[Item], seed: int, tokens: float) -> None:
+def test_the_price_for_a_length_is_the_lowest_that_reaches_it(items: list[SearchItem], seed: int, tokens: float) -> None:
     paths = search(items, Table(items, seed), "joint", float("inf"))
 
     def left(price: float) -> float:
@@ -108,7 +108,7 @@ def test_a_scoring_model_without_finite_losses_ends_the_search(broken: float) ->
 
 
 def test_a_search_stops_behind_the_first_removal_over_the_limit_and_tells_it() -> None:
-    item = Item("p", 0, (1, 1))
+    item = SearchItem("p", 0, (1, 1))
     table = Table([item], 0)
     table.losses = {
         Query(0, (0, 1)): Losses(0.1, 0.0),

@@ -16,7 +16,7 @@ from cirf.evaluation.harness import Answerer, Questions, compare_rows, evaluate,
 from cirf.evaluation.protocols import PROTOCOLS, by_protocol
 from cirf.methods import get
 from cirf.progress import SILENT
-from cirf.recipe.schema import Evaluate, Problems, Recipe, Sampled, TaskEntry
+from cirf.recipe.schema import Evaluate, Problems, Recipe, SampledAnswers, TaskEntry
 from cirf.records import Problem
 from cirf.stages.checks import Check, check, faults, loop, majority_share
 from cirf.statistics import wilson
@@ -310,7 +310,7 @@ ENTRIES = (
 
 
 def asked(protocol: str) -> Recipe:
-    section = Evaluate(protocol=protocol, temperature=0.3, top_p=0.5, runs=9, sampled=Sampled(runs=2, temperature=1.1))
+    section = Evaluate(protocol=protocol, temperature=0.3, top_p=0.5, runs=9, sampled=SampledAnswers(runs=2, temperature=1.1))
     return by_protocol(Recipe(name="x", problems=Problems(tasks=ENTRIES), evaluate=section))
 
 

@@ -71,14 +71,16 @@ def asked(method: Method, test: dict[str, list[Problem]]) -> dict[str, list[Any]
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         harness.evaluate(harness.Answerer(method, generate, str), harness.Questions(put, test), SECTION, work, SILENT)
-        votes.draw_votes(votes.Asked(method, put, draw, str, SECTION), test, 2, {}, RowLog(work / "log"), work / "votes", SILENT)
+        votes.draw_votes(
+            votes.VoteSource(method, put, draw, str, SECTION), test, 2, {}, RowLog(work / "log"), work / "votes", SILENT
+        )
         for name, problems in test.items():
             lm_evaluation.write_task(work / "harness", name, put[name], problems, "generate", method, SECTION)
         exported = [row["prompt"] for path in sorted(work.glob("harness/*.jsonl")) for row in read_rows(path)]
     found: dict[str, list[Any]] = {"accuracy": given_to, "votes": voted_on, "lm-eval": exported}
     bench = Bench(["2", vote_times.ALONE])
     vote_times.measure(
-        vote_times.Contest(method, method, [2]), harness.Questions(put, test), bench, SECTION, 1, SILENT, now=bench.now
+        vote_times.VoteTiming(method, method, [2]), harness.Questions(put, test), bench, SECTION, 1, SILENT, now=bench.now
     )
     found["seconds of votes"] = [prompts for _, prompts, _ in bench.calls]
     bench = Bench([method.name])

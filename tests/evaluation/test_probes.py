@@ -11,7 +11,7 @@ import pytest
 
 from cirf.errors import CirfError
 from cirf.evaluation.harness import Questions
-from cirf.evaluation.probes import Subject, probe, summary
+from cirf.evaluation.probes import ProbedModel, probe, summary
 from cirf.methods import get
 from cirf.progress import SILENT
 from cirf.recipe.schema import Evaluate, Problems, Recipe, TaskEntry
@@ -64,7 +64,7 @@ def problems(count: int) -> list[Problem]:
 
 def probed(model: Model, work: Path, count: int = 13, size: int = 4) -> dict[str, dict[str, float]]:
     section, test = Evaluate(batch_size=size), {"svamp": problems(count)}
-    details = probe(Subject(DIRECT, model, str), Questions(TASKS, test), PROBES, section, work, SILENT, {"units": "thoughts"})
+    details = probe(ProbedModel(DIRECT, model, str), Questions(TASKS, test), PROBES, section, work, SILENT, {"units": "thoughts"})
     assert details == json.loads((work / "probes.json").read_text())
     assert details["units"] == "thoughts" and list(details["probes"]) == ["none", "keep", "drop", "swap"]
     found: dict[str, dict[str, float]] = details["probes"]
@@ -112,7 +112,7 @@ def test_a_killed_probing_goes_on_and_ends_with_the_same_bytes(tmp_path: Path) -
 
 def test_nothing_to_ask_is_said(tmp_path: Path) -> None:
     with pytest.raises(CirfError, match="no test problem to probe with"):
-        probe(Subject(DIRECT, Model(), str), Questions(TASKS, {"svamp": []}), PROBES, Evaluate(), tmp_path, SILENT, {})
+        probe(ProbedModel(DIRECT, Model(), str), Questions(TASKS, {"svamp": []}), PROBES, Evaluate(), tmp_path, SILENT, {})
 
 
 def test_tasks_are_pooled_and_told_apart() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cirf.report.advice import Verdict, most_frequent, verdict
+from cirf.report.advice import Recommendation, most_frequent, verdict
 
 
 def rows(right: list[bool], tokens: int, golds: list[str] | None = None) -> dict[str, list[dict[str, Any]]]:
@@ -28,7 +28,7 @@ def upto(share: float, n: int, start: int = 0) -> list[bool]:
     return [(place - start) % n < round(share * n) for place in range(n)]
 
 
-def summary(methods: dict[str, dict[str, list[dict[str, Any]]]], frequent: dict[str, str] | None = None) -> Verdict:
+def summary(methods: dict[str, dict[str, list[dict[str, Any]]]], frequent: dict[str, str] | None = None) -> Recommendation:
     found = verdict(methods, {"cirf_full"}, {"direct_sft"}, frequent)
     assert found is not None
     return found

@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from cirf.errors import CirfError
 from cirf.evaluation.harness import Questions
 from cirf.evaluation.self_consistency import (
-    Asked,
-    Contest,
     Election,
-    Item,
     Majority,
+    VotedQuestion,
+    VoteSource,
+    VoteTiming,
     answered_alone,
     curve,
     decide,
@@ -55,10 +55,10 @@ def vote(parsed: str | None, problem: Problem, **more: Any) -> dict[str, Any]:
     return {"output": "", "parsed": parsed, "correct": right, "tokens": 5, "truncated": False} | more
 
 
-def items(alone: tuple[bool, ...] | None = None) -> list[Item]:
+def items(alone: tuple[bool, ...] | None = None) -> list[VotedQuestion]:
     votes = [[vote(text, problem) for text in said] for said, problem in zip(VOTES, PROBLEMS, strict=True)]
     others = [vote("x", PROBLEMS[0], correct=right, tokens=100, unparsed=False) for right in alone] if alone else [None] * 4
-    return [Item("svamp", TASK, *row) for row in zip(PROBLEMS, votes, others, strict=True)]
+    return [VotedQuestion("svamp", TASK, *row) for row in zip(PROBLEMS, votes, others, strict=True)]
 
 
 @given(st.lists(st.one_of(st.none(), st.sampled_from("abc")), min_size=1, max_size=9))
@@ -112,7 +112,7 @@ def test_more_votes_than_were_drawn_are_refused() -> None:
 
 def test_questions_whose_votes_are_all_unread_or_all_cut_off_are_told() -> None:
     cut = [vote(None, PROBLEMS[0], truncated=True) for _ in range(4)]
-    (point,) = curve([Item("svamp", TASK, PROBLEMS[0], cut, vote("1", PROBLEMS[0]))], (4,), 0.0)
+    (point,) = curve([VotedQuestion("svamp", TASK, PROBLEMS[0], cut, vote("1", PROBLEMS[0]))], (4,), 0.0)
     assert (point["accuracy"], point["unparsed"], point["truncated"], point["agreement"]) == (0, 1, 1, 0)
     assert point["fallback"]["share"] == 1 and point["fallback"]["accuracy"] == 1  # where nothing is read nothing agrees
 
@@ -222,7 +222,7 @@ def drawn(
         calls.append((first, number))
         return [Output(str(place)) for place in range(first, first + number)]
 
-    asked = Asked(get("direct", RECIPE), {"svamp": get_task("svamp")}, draw, lambda text: f"<{text}>", Evaluate())
+    asked = VoteSource(get("direct", RECIPE), {"svamp": get_task("svamp")}, draw, lambda text: f"<{text}>", Evaluate())
     assert draw_votes(asked, test, count, how, RowLog(folder / "log.jsonl"), folder, SILENT) == 4
     return calls
 
@@ -240,7 +240,7 @@ def test_votes_are_read_and_judged(tmp_path: Path) -> None:
 
 
 def test_a_trace_that_was_cut_off_gives_no_vote() -> None:
-    asked = Asked(get("cirf_full", RECIPE), {"svamp": get_task("svamp")}, lambda *_: [], str, Evaluate())
+    asked = VoteSource(get("cirf_full", RECIPE), {"svamp": get_task("svamp")}, lambda *_: [], str, Evaluate())
     summary = ["<cirf_001>1", "<cirf_001>3</cirf>1"]
     outputs = [Output(text, truncated=cut) for text in summary for cut in (False, True)]
     found = asked.read("svamp", TEST["svamp"][0], outputs)
@@ -301,7 +301,7 @@ def timed(
     section = Evaluate(latency_questions=items, latency_warmup=1, voting=voting or {})
     tasks = {"svamp": get_task("svamp")}
     made = measure(
-        Contest(get("direct", TIMED_RECIPE), alone, COUNTS),
+        VoteTiming(get("direct", TIMED_RECIPE), alone, COUNTS),
         Questions(tasks, TIMED),
         bench,
         section,

@@ -16,7 +16,7 @@ from tokenizers import Regex
 
 from cirf.lm.decoding.calculator import Calculator, fits, is_whole
 from cirf.lm.decoding.generate import Decoding, generate, generate_one, sample_many
-from cirf.lm.decoding.trace_grammar import Steered, Steering
+from cirf.lm.decoding.trace_grammar import Steering, SteeringProcessor
 from cirf.lm.prompt import encode, prompt_text, stop_ids
 from cirf.lm.vocabulary import token_names
 from cirf.text.numerals import number_text
@@ -190,7 +190,9 @@ def test_where_another_dial_ends_a_result_it_stays_ended(tiny: Any, tokenizer: A
     names = token_names(2)
     extend(model, tokenizer, None, schema.Vocabulary(alpha=1.0), 2, 0)
     text = "<cirf><cirf_000>600*2="
-    held = Steered(Steering(result_tokens=len(encode(tokenizer, "600*2=")) + 1), names, tokenizer, stop_ids(model, tokenizer))
+    held = SteeringProcessor(
+        Steering(result_tokens=len(encode(tokenizer, "600*2=")) + 1), names, tokenizer, stop_ids(model, tokenizer)
+    )
     held(torch.tensor([encode(tokenizer, "What is 1 + 1 = ")]), torch.zeros(1, len(tokenizer)))
     found = written(tokenizer, text, [held], count=2)
     assert re.match(r"\s?\d{1,4}<", found) and "1200".startswith(found[: found.index("<")].strip())

@@ -17,7 +17,17 @@ from cirf.lm.training.batches import Feature, Row, tokenise
 from cirf.lm.training.objective import CurriculumRow
 from cirf.methods.base import at_head_of_answer
 from cirf.methods.latent.loop import Projector, read_after
-from cirf.methods.latent.loss import Distillation, Distilled, Form, LatentObjective, answer_line, at, distance, lead, teach
+from cirf.methods.latent.loss import (
+    Distillation,
+    DistillationCurriculum,
+    LatentObjective,
+    RowLayout,
+    answer_line,
+    at,
+    distance,
+    lead,
+    teach,
+)
 
 KINDS = ["llama", "qwen2", "gpt2"]
 ROWS = [  # prompts of unlike lengths, answers of one to three tokens behind one or two of an anchor
@@ -215,13 +225,13 @@ def build(kind: str) -> Any:
     return tokenizer
 
 
-def taught(tokenizer: Any, form: Form, answer: str, steps: tuple[str, ...]) -> tuple[Feature, Feature]:
+def taught(tokenizer: Any, form: RowLayout, answer: str, steps: tuple[str, ...]) -> tuple[Feature, Feature]:
     """The student with its teacher, and the validation row."""
     target = (lead(steps) if form.taught else "") + answer_line(form.anchor, answer)
     row = Row(prompt_text(tokenizer, "How many?"), target, len(answer), steps)
     features, _ = tokenise([row], tokenizer, 500)
     lessons = [CurriculumRow(row, features[0])]
-    made = Distilled(lessons, lessons, tokenizer, form)
+    made = DistillationCurriculum(lessons, lessons, tokenizer, form)
     return made.feature(0, 0), made.validation[0]
 
 
@@ -231,7 +241,7 @@ def taught(tokenizer: Any, form: Form, answer: str, steps: tuple[str, ...]) -> t
 def test_they_meet_where_the_answers_first_token_is_predicted(kind: str, given: bool, answer: str) -> None:
     tokenizer = build(kind)
     for steps in STEPS:
-        student, asked = taught(tokenizer, Form(2, END, ANCHOR, given, taught=True), answer, steps)
+        student, asked = taught(tokenizer, RowLayout(2, END, ANCHOR, given, taught=True), answer, steps)
         assert student.teacher is not None and asked.teacher is None and asked.ids == student.ids
         for row in (student, student.teacher):
             assert row.answer is not None
@@ -256,25 +266,25 @@ def shown(tokenizer: Any, row: Feature) -> tuple[str, str]:
 
 def test_the_teacher_reads_all_steps_but_the_last_and_the_student_none() -> None:
     tokenizer = build("apart")
-    student, asked = taught(tokenizer, Form(3, END, ANCHOR, True, True), "-42", STEPS[2])
+    student, asked = taught(tokenizer, RowLayout(3, END, ANCHOR, True, True), "-42", STEPS[2])
     assert student.teacher is not None and student.thoughts == asked.thoughts == (len(encode(tokenizer, f"How many?{BEGIN}")), 3)
     assert shown(tokenizer, student) == (f"How many?{BEGIN}{END}{ANCHOR}", " -42<|im_end|>")
     assert shown(tokenizer, student.teacher) == ("How many?", f"a is 1.\nb is 2.\n{ANCHOR} -42<|im_end|>")
-    student, _ = taught(tokenizer, Form(3, END, ANCHOR, False, True), "-42", STEPS[1])
+    student, _ = taught(tokenizer, RowLayout(3, END, ANCHOR, False, True), "-42", STEPS[1])
     assert student.teacher is not None
     assert shown(tokenizer, student) == (f"How many?{BEGIN}{END}", f"{ANCHOR} -42<|im_end|>")
     assert shown(tokenizer, student.teacher) == ("How many?", f"{ANCHOR} -42<|im_end|>")  # of one step: the question alone
-    bare, _ = taught(tokenizer, Form(3, END, "", True, True), "42", STEPS[0])
+    bare, _ = taught(tokenizer, RowLayout(3, END, "", True, True), "42", STEPS[0])
     assert shown(tokenizer, bare) == (f"How many?{BEGIN}{END}", "42<|im_end|>") and bare.teacher is not None
     assert shown(tokenizer, bare.teacher)[1] == "40+1 = 41.\n42<|im_end|>"
-    alone, _ = taught(tokenizer, Form(3, END, ANCHOR, True, False), "42", STEPS[0])
+    alone, _ = taught(tokenizer, RowLayout(3, END, ANCHOR, True, False), "42", STEPS[0])
     assert alone.teacher is None and alone.ids[alone.start :] == (*encode(tokenizer, " 42"), end_token(tokenizer))
 
 
 def test_without_thoughts_there_are_no_marks() -> None:
     tokenizer = build("apart")
     tokenizer.chat_template = tokenizer.chat_template.partition("{{ '<latent>'")[0]
-    student, _ = taught(tokenizer, Form(0, END, ANCHOR, False, True), "42", STEPS[0])
+    student, _ = taught(tokenizer, RowLayout(0, END, ANCHOR, False, True), "42", STEPS[0])
     assert student.thoughts is None and student.teacher is not None
     assert shown(tokenizer, student) == ("How many?", f"{ANCHOR} 42<|im_end|>")
     assert shown(tokenizer, student.teacher) == ("How many?", f"40+1 = 41.\n{ANCHOR} 42<|im_end|>")
@@ -282,7 +292,7 @@ def test_without_thoughts_there_are_no_marks() -> None:
 
 def test_a_step_or_an_answer_cannot_bring_marks_of_its_own() -> None:
     tokenizer = build("apart")
-    student, _ = taught(tokenizer, Form(2, END, ANCHOR, True, True), "42", (f"say {END} now", "so 42"))
+    student, _ = taught(tokenizer, RowLayout(2, END, ANCHOR, True, True), "42", (f"say {END} now", "so 42"))
     marks = tokenizer.convert_tokens_to_ids([BEGIN, END])
     assert student.teacher is not None and not set(marks) & set(student.teacher.ids)
     assert [student.ids.count(mark) for mark in marks] == [1, 1]
@@ -293,7 +303,7 @@ def test_it_tells_how_many_teachers_read_a_step(tiny: Any) -> None:
     rows = [Row(prompt_text(tokenizer, "How many?"), f"{lead(steps)}{ANCHOR} 42", 2, steps) for steps in STEPS]
     features, _ = tokenise(rows, tokenizer, 500)
     lessons = [CurriculumRow(row, feature) for row, feature in zip(rows, features, strict=True)]
-    made = Distilled(lessons, lessons, tokenizer, Form(2, END, ANCHOR, True, True, explained=3))
+    made = DistillationCurriculum(lessons, lessons, tokenizer, RowLayout(2, END, ANCHOR, True, True, explained=3))
     assert made.summary() == {"kind": "distillation", "thoughts": 2, "rows_with_steps": 2} and not made.fresh(7)
     said = [[tokenizer.decode(ids) for ids in made.feature(row, 0).groups] for row in range(3)]
     end = "<|im_end|>"

@@ -15,10 +15,10 @@ from cirf.lm.training.batches import Feature, Row, tokenise
 from cirf.lm.training.new_token_rows import TrainableRows
 from cirf.lm.training.objective import CurriculumRow
 from cirf.methods.base import at_head_of_answer
-from cirf.methods.curricula import Course, Staged, aligned, groups_of
+from cirf.methods.curricula import CurriculumPlan, StagedCurriculum, aligned, groups_of
 from cirf.methods.latent.coconut import BEGIN, END, CoconutSettings
 from cirf.methods.latent.loop import Projector
-from cirf.methods.latent.loss import Decoder, Distillation, Explaining, LatentObjective, copied
+from cirf.methods.latent.loss import Distillation, ExplainedObjective, LatentObjective, StepDecoder, copied
 from cirf.recipe import schema
 
 ROWS = [  # 3, 1, 0 and 4 thoughts; two a group
@@ -69,7 +69,7 @@ def staged(tokenizer: Any, **keys: Any) -> list[list[list[str]]]:
     rows = [Row(prompt_text(tokenizer, f"How many {i}?"), write(steps, "72"), 2, steps) for i, steps in enumerate(STEPS)]
     lessons = [CurriculumRow(row, feature) for row, feature in zip(rows, tokenise(rows, tokenizer, 500)[0], strict=True)]
     settings = CoconutSettings(stage_epochs=1.0, **keys)
-    made = Staged(lessons, lessons, tokenizer, write, settings, Course(END, 1, 10, 1, 1, settings.thoughts))
+    made = StagedCurriculum(lessons, lessons, tokenizer, write, settings, CurriculumPlan(END, 1, 10, 1, 1, settings.thoughts))
     assert not any(row.groups for row in made.validation)
     return [[[tokenizer.decode(ids[:-1]) for ids in made.feature(row, update).groups] for update in range(4)] for row in range(3)]
 
@@ -96,12 +96,12 @@ def test_without_padding_a_short_rationale_has_no_group_too_many(tokenizer: Any)
 
 
 def explaining(
-    host: LatentObjective, decoder: Decoder, mean: bool = False, beyond: bool = False, weight: float = 1.0
-) -> Explaining:
-    return Explaining(host, decoder, 1 if beyond else 2, beyond, weight, mean)
+    host: LatentObjective, decoder: StepDecoder, mean: bool = False, beyond: bool = False, weight: float = 1.0
+) -> ExplainedObjective:
+    return ExplainedObjective(host, decoder, 1 if beyond else 2, beyond, weight, mean)
 
 
-def one_by_one(model: Any, decoder: Any, made: Explaining, size: int, mean: bool) -> torch.Tensor:
+def one_by_one(model: Any, decoder: Any, made: ExplainedObjective, size: int, mean: bool) -> torch.Tensor:
     """The decoder's loss without batches, padding and masks."""
     sums: dict[int, list[torch.Tensor]] = {}
     for row in ROWS:
@@ -207,7 +207,7 @@ def lively(parameters: Any, seed: int) -> None:
             weight.copy_(torch.randn(weight.shape, generator=chance) * 0.3)
 
 
-def adapted(tiny: Any, kind: str, decoder: Decoder | None) -> Any:
+def adapted(tiny: Any, kind: str, decoder: StepDecoder | None) -> Any:
     """A model under trained adapters and rows; with a decoder beside, where one is given."""
     plain = tiny.build_model(kind, tied=False).train()
     torch.manual_seed(1)
@@ -222,7 +222,7 @@ def adapted(tiny: Any, kind: str, decoder: Decoder | None) -> Any:
 @pytest.mark.parametrize("kind", ["llama", "gpt2"])
 def test_shared_it_is_adapters_on_the_frozen_model_and_without_it_all_is_the_same_to_the_bit(tiny: Any, kind: str) -> None:
     alone, own = adapted(tiny, kind, None)
-    made = explaining(LatentObjective(), Decoder())
+    made = explaining(LatentObjective(), StepDecoder())
     state = torch.get_rng_state()
     model, rows = adapted(tiny, kind, made.decoder)
     assert torch.equal(state, torch.get_rng_state())  # dropout draws as it would without the decoder
@@ -259,7 +259,7 @@ def test_gradients_of_several_passes_are_those_of_one(tiny: Any, monkeypatch: py
     found = []
     for price in (0, 64):
         monkeypatch.setattr("cirf.methods.latent.loss.pass_price", lambda device, price=price: price)
-        decoder = Decoder() if shared else copied(tiny.build_model("llama", tied=False, seed=5))
+        decoder = StepDecoder() if shared else copied(tiny.build_model("llama", tied=False, seed=5))
         made = explaining(LatentObjective(), decoder)
         model, _ = adapted(tiny, "llama", decoder)
         with counting(model if shared else decoder.own) as passes:
@@ -293,7 +293,7 @@ def test_one_pass_is_made_where_each_would_cast_the_frozen_weights(tiny: Any, mo
     ):
         own = tiny.build_model("llama", tied=False, seed=5).to(dtype).requires_grad_(trained)
         own.get_input_embeddings().requires_grad_(False)  # read, and not multiplied
-        made = explaining(LatentObjective(), Decoder(own))
+        made = explaining(LatentObjective(), StepDecoder(own))
         with torch.no_grad(), torch.autocast("cpu", torch.bfloat16), counting(own) as within:
             made.loss(tiny.build_model("llama", tied=False), made.collate(ROWS, 0), 9)
         passes[name] = len(within)
@@ -302,7 +302,7 @@ def test_one_pass_is_made_where_each_would_cast_the_frozen_weights(tiny: Any, mo
 
 def test_where_all_is_trained_it_is_adapters_on_a_copy_that_stays(tiny: Any) -> None:
     model = tiny.build_model("llama", tied=False)
-    decoder = Decoder()
+    decoder = StepDecoder()
     made = explaining(LatentObjective(), decoder)
     made.join(model, SECTION.model_copy(update={"adaptation": "full"}), 1)
     assert all(weight.requires_grad for weight in model.parameters())

@@ -13,7 +13,7 @@ from cirf.errors import CirfError
 from cirf.lm.adapters import check_adapters, put_adapters
 from cirf.lm.decoding import rounds
 from cirf.lm.decoding.generate import Decoding, Output, follow, generate, generate_one, output_of, sample_many, sample_until
-from cirf.lm.decoding.prefix_cache import Prefixes
+from cirf.lm.decoding.prefix_cache import PromptOpenings
 from cirf.lm.prompt import prompt_text, stop_ids
 from cirf.methods.latent.loop import check_vectors
 from cirf.recipe import schema
@@ -63,7 +63,7 @@ def test_every_way_of_answering_gives_the_answer_to_one_question(
     assert len({output.ids for output in alone}) > 1 and len({output.tokens for output in alone}) > 1
     assert generate(model, tokenizer, prompts, CAP) == alone
     assert generate(model, tokenizer, [prompts[1]] * 3, CAP, batch_size=3) == [alone[1]] * 3  # of equal length
-    shared = Prefixes(model, tokenizer, ["<|im_start|>system\n<|im_end|>\n<|im_start|>user\n" + "What is " * 70])
+    shared = PromptOpenings(model, tokenizer, ["<|im_start|>system\n<|im_end|>\n<|im_start|>user\n" + "What is " * 70])
     long = [prompt_text(tokenizer, "What is " * 70 + question) for question in ("12?", "7 plus 3?")]
     assert generate(model, tokenizer, long, 6, Decoding(prefixes=shared)) == [
         generate(model, tokenizer, [prompt], 6)[0] for prompt in long

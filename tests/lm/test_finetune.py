@@ -27,7 +27,7 @@ from cirf.lm.saving import save_model
 from cirf.lm.training import trainer
 from cirf.lm.training.batches import Row, tokenise
 from cirf.lm.training.batches import Row as Row_of_glance
-from cirf.lm.training.callbacks import look_at
+from cirf.lm.training.callbacks import check_update
 from cirf.lm.training.checkpoints import latest
 from cirf.lm.training.finetune import finetune
 from cirf.lm.training.history import History
@@ -450,7 +450,7 @@ def test_a_loss_that_is_no_number_names_its_rows_and_leaves_the_last_good_checkp
     with torch.no_grad():
         model.get_input_embeddings().weight[tokenizer.convert_tokens_to_ids("~")] = math.nan
     section = _section("lora", batch_size=2, gradient_accumulation_steps=2, epochs=2, save_steps=1, group_by_length=group)
-    with pytest.raises(trainer.Diverged) as caught:
+    with pytest.raises(trainer.DivergedError) as caught:
         finetune(model, tokenizer, rows, [], TrainingSpec(section, "cirf_full", ids, tmp_path, 1))
     found = re.fullmatch(r"the training loss is not a number in update (\d) \((.*)\); lower .*", str(caught.value))
     assert found is not None, caught.value
@@ -469,7 +469,7 @@ def test_a_gradient_that_is_no_number_stops_before_it_is_saved(tiny: Any, tokeni
         return gradient * math.inf if passes == 3 else gradient
 
     model.model.norm.weight.register_hook(burst)
-    with pytest.raises(trainer.Diverged, match=r"the gradient is not a number in update 3 \(row \d+, row \d+\)"):
+    with pytest.raises(trainer.DivergedError, match=r"the gradient is not a number in update 3 \(row \d+, row \d+\)"):
         finetune(
             model,
             tokenizer,
@@ -552,7 +552,7 @@ def test_a_processor_without_bfloat16_trains_in_float32(
 
 @given(st.integers(1, 500), st.integers(1, 5000))
 def test_a_training_is_looked_at_behind_an_epoch_and_a_third_of_it(epoch: int, total: int) -> None:
-    at = look_at(epoch, total)
+    at = check_update(epoch, total)
     ends = [update for update in range(epoch, total, epoch) if update >= total / 3]
     assert at == (ends[0] if ends else None)
 

@@ -16,14 +16,14 @@ import torch
 from cirf.cpu import memory
 from cirf.lm.decoding import prefix_cache as prefix
 from cirf.lm.decoding.generate import Decoding, generate, generate_one, sample_many
-from cirf.lm.decoding.prefix_cache import Prefixes
+from cirf.lm.decoding.prefix_cache import PromptOpenings
 from cirf.lm.prompt import encode, prompt_text, settle_template
 from cirf.lm.training.batches import Row
 from cirf.lm.training.finetune import finetune
 from cirf.lm.training.spec import TrainingSpec
 from cirf.methods.base import around_turn
 from cirf.methods.soft import loss as soft_loss
-from cirf.methods.soft.loss import Mapped, SoftObjective
+from cirf.methods.soft.loss import FrozenGuideVectors, SoftObjective
 from cirf.methods.soft.prompts import PromptCache, placeholder
 from cirf.recipe import schema
 
@@ -183,7 +183,7 @@ def trained(tiny: Any, kind: str, room: int | None, folder: Path, killed_after: 
     holder = placeholder(tokenizer)
     tokenizer.chat_template = around_turn(tokenizer.chat_template, "", holder * 3)
     states = torch.randn(5, 3, 20, generator=torch.Generator().manual_seed(1))
-    objective = SoftObjective(tokenizer.convert_tokens_to_ids(holder), Mapped(states, range(5), 32, 0))
+    objective = SoftObjective(tokenizer.convert_tokens_to_ids(holder), FrozenGuideVectors(states, range(5), 32, 0))
     rows = [Row(prompt_text(tokenizer, text), "7", 1, given=place) for place, text in enumerate(QUESTIONS)]
     section = schema.Finetune(
         epochs=4, batch_size=2, gradient_accumulation_steps=1, learning_rate=1e-2, warmup_steps=1, bf16=False, save_steps=2
@@ -237,8 +237,8 @@ def mixed(tokenizer: Any) -> list[str]:
     return [*prompts(tokenizer), *prompts(tokenizer, OTHER), alone, prompt_text(tokenizer, OPENING)]
 
 
-def kept(model: Any, tokenizer: Any, **limits: int) -> Prefixes:
-    return Prefixes(model, tokenizer, [prompt_text(tokenizer, opening) for opening in (OPENING, OTHER)], **limits)
+def kept(model: Any, tokenizer: Any, **limits: int) -> PromptOpenings:
+    return PromptOpenings(model, tokenizer, [prompt_text(tokenizer, opening) for opening in (OPENING, OTHER)], **limits)
 
 
 @pytest.fixture
@@ -350,7 +350,7 @@ def test_where_an_opening_ends_is_told_by_tokens(tiny: Any, tokenizer: Any) -> N
     model = tiny.build_model()
     words = "A coin is heads up. Bob flips the coin. Is the coin still heads up? " * 4
     opening, asked = words + "Ann", [prompt_text(tokenizer, words + rest) for rest in ("Anna has 3 apples", "Anne", "Ann", "An")]
-    prefixes = Prefixes(model, tokenizer, [prompt_text(tokenizer, opening)])
+    prefixes = PromptOpenings(model, tokenizer, [prompt_text(tokenizer, opening)])
     assert generate(model, tokenizer, asked, 8, Decoding(prefixes=prefixes)) == generate(model, tokenizer, asked, 8)
     encoded = [encode(tokenizer, prompt) for prompt in asked]
     own = encode(tokenizer, prompt_text(tokenizer, opening))
@@ -359,7 +359,7 @@ def test_where_an_opening_ends_is_told_by_tokens(tiny: Any, tokenizer: Any) -> N
 
 
 def test_short_openings_and_models_that_keep_their_past_otherwise_have_none(tiny: Any, tokenizer: Any, fed: Any) -> None:
-    short = Prefixes(tiny.build_model(), tokenizer, [prompt_text(tokenizer, "Q:")])
+    short = PromptOpenings(tiny.build_model(), tokenizer, [prompt_text(tokenizer, "Q:")])
     asked = [encode(tokenizer, prompt_text(tokenizer, f"Q: {text}")) for text in ("Hi?", "yes")]
     assert short.heads(asked) == [0, 0] and short.begin(asked) is None
     sliding = tiny.build_model("gemma2")

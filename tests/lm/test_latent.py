@@ -14,12 +14,12 @@ import torch
 
 from cirf.errors import CirfError
 from cirf.lm.decoding.generate import Decoding, generate
-from cirf.lm.decoding.prefix_cache import Begun
+from cirf.lm.decoding.prefix_cache import PrefilledPrompts
 from cirf.lm.prompt import encode, prompt_text, stop_ids
 from cirf.lm.training.loss import IGNORED, summed, target_logits
 from cirf.lm.vocabulary import add_tokens
 from cirf.methods.base import at_head_of_answer
-from cirf.methods.latent.decode import Latent, Thinking, given, prefill, prompt_embeddings, read_latent, thinking
+from cirf.methods.latent.decode import LatentPrefiller, LatentSettings, given, prefill, prompt_embeddings, read_latent, thinking
 from cirf.methods.latent.loop import Projector, Thoughts, logits_after, padded_left, read_projector, think
 
 KINDS = ["llama", "qwen2", "gpt2"]
@@ -241,7 +241,7 @@ def test_answers_behind_words_are_those_computed_without_a_cache(tiny: Any, tmp_
     project = Projector(32, 16, 1)
     with torch.no_grad():
         project.net[-1].weight.mul_(3)  # type: ignore[operator, union-attr]
-    latent = Latent("<latent>", "</latent>", 3, "The answer is:", 16)
+    latent = LatentSettings("<latent>", "</latent>", 3, "The answer is:", 16)
     project.save(tmp_path)
     latent.save(tmp_path)
     assert read_latent(tmp_path) == latent
@@ -264,14 +264,17 @@ def test_answers_behind_words_are_those_computed_without_a_cache(tiny: Any, tmp_
     for size in (1, 3):
         found = generate(model, tokenizer, asked, 5, Decoding(prefixes=thinks), batch_size=size)
         assert [output.ids for output in found] == [ids[: len(output.ids)] for ids, output in zip(wanted, found, strict=True)]
-    plain, silent = Thinking(model, tokenizer, latent), Thinking(model, tokenizer, Latent("<latent>", "</latent>", 3), project)
+    plain, silent = (
+        LatentPrefiller(model, tokenizer, latent),
+        LatentPrefiller(model, tokenizer, LatentSettings("<latent>", "</latent>", 3), project),
+    )
     ids = [encode(tokenizer, prompt) for prompt in asked]
     keys = [each.begin(ids).cache.layers[1].keys for each in (thinks, plain, silent)]
     assert torch.equal(keys[0], keys[2]) and (keys[0] - keys[1]).abs().max() > 0.1  # the net is in the thoughts
     assert [out.ids for out in generate(model, tokenizer, asked, 5, Decoding(prefixes=silent))] != [out.ids for out in found]
 
 
-LATENT = Latent("<latent>", "</latent>", 3)
+LATENT = LatentSettings("<latent>", "</latent>", 3)
 ASKED = ["Hi?", "What is 12 plus 7?", "Anna has 3 apples and buys 4 more. How many?", "yes", "A coin is heads up."]
 CAP = 6
 
@@ -295,7 +298,7 @@ def plainly(model: Any, tokenizer: Any, vectors: torch.Tensor) -> tuple[int, ...
 @pytest.mark.parametrize("size", [1, 5])
 def test_plain_generate_answers_the_vectors_as_the_loop_does(tiny: Any, kind: str, size: int) -> None:
     model, tokenizer, prompts = prepared(tiny, kind)
-    thinking = Thinking(model, tokenizer, LATENT)
+    thinking = LatentPrefiller(model, tokenizer, LATENT)
     made = prompt_embeddings(model, tokenizer, prompts, thinking, batch_size=size)
     wanted = generate(model, tokenizer, prompts, CAP, Decoding(prefixes=thinking))
     assert [tuple(vectors.shape) for vectors in made] == [(len(encode(tokenizer, text)) + 4, 32) for text in prompts]
@@ -310,7 +313,7 @@ def test_plain_generate_answers_the_vectors_as_the_loop_does(tiny: Any, kind: st
 def test_they_are_the_thoughts_between_the_tokens(tiny: Any, kind: str) -> None:
     model, tokenizer, prompts = prepared(tiny, kind)
     ids = [encode(tokenizer, text) for text in prompts]
-    rows = given(model, Thinking(model, tokenizer, LATENT), ids)
+    rows = given(model, LatentPrefiller(model, tokenizer, LATENT), ids)
     embed, end = model.get_input_embeddings(), tokenizer.convert_tokens_to_ids(LATENT.end)
     for row, tokens in zip(rows, ids, strict=True):
         assert row.own.nonzero()[:, 0].tolist() == [len(tokens), len(tokens) + 1, len(tokens) + 2]
@@ -336,7 +339,7 @@ class Soft:
 
     def prepare(self, prompts: Sequence[str]) -> None: ...
 
-    def begin(self, prompts: Sequence[list[int]]) -> Begun:
+    def begin(self, prompts: Sequence[list[int]]) -> PrefilledPrompts:
         from cirf.methods.latent.loop import padded_left
 
         ids, mask = padded_left([row[:-1] for row in prompts], self.place)
@@ -347,7 +350,7 @@ class Soft:
         self.model.get_input_embeddings()(ids)
         cache = self.model(inputs_embeds=vectors, attention_mask=mask, position_ids=places, use_cache=True).past_key_values
         self.model(input_ids=ids)  # whatever else it computes is no part of the prompt
-        return Begun(list(prompts), [len(row) - 1 for row in prompts], cache)
+        return PrefilledPrompts(list(prompts), [len(row) - 1 for row in prompts], cache)
 
 
 @pytest.mark.parametrize("kind", ["llama", "gpt2"])
@@ -365,11 +368,11 @@ def test_a_cache_from_elsewhere_is_no_vectors(tiny: Any) -> None:
     model, _, _ = prepared(tiny, "llama")
 
     class Elsewhere(Soft):
-        def begin(self, prompts: Sequence[list[int]]) -> Begun:
+        def begin(self, prompts: Sequence[list[int]]) -> PrefilledPrompts:
             import copy
 
             made = super().begin(prompts)
-            return Begun(made.prompts, made.heads, copy.deepcopy(made.cache))
+            return PrefilledPrompts(made.prompts, made.heads, copy.deepcopy(made.cache))
 
     with torch.no_grad(), pytest.raises(CirfError, match="was computed elsewhere"):
         given(model, Elsewhere(model, 90), [[5, 90, 7]])
@@ -382,7 +385,7 @@ def test_vllm_answers_the_vectors_as_the_loop_does(tiny: Any, tmp_path: Path) ->
     model, tokenizer, prompts = prepared(tiny, "llama", width=128)
     model.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    thinking = Thinking(model, tokenizer, LATENT)
+    thinking = LatentPrefiller(model, tokenizer, LATENT)
     wanted = [output.ids for output in generate(model, tokenizer, prompts, CAP, Decoding(prefixes=thinking))]
     vectors = prompt_embeddings(model, tokenizer, prompts, thinking)
     engine = vllm.LLM(str(tmp_path), enable_prompt_embeds=True, dtype="float32", enforce_eager=True, max_model_len=128)

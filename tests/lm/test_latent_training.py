@@ -20,13 +20,13 @@ from cirf.lm.training.objective import CurriculumRow, Objective
 from cirf.lm.training.spec import TrainingSpec
 from cirf.lm.vocabulary import add_tokens
 from cirf.methods.base import at_head_of_answer
-from cirf.methods.curricula import Course, Staged
+from cirf.methods.curricula import CurriculumPlan, StagedCurriculum
 from cirf.methods.latent.coconut import BEGIN, END, CoconutSettings
-from cirf.methods.latent.decode import Latent, Thinking, read_latent
+from cirf.methods.latent.decode import LatentPrefiller, LatentSettings, read_latent
 from cirf.methods.latent.loss import LatentObjective
 from cirf.recipe import schema
 
-LATENT = Latent("<latent>", "</latent>", 3)
+LATENT = LatentSettings("<latent>", "</latent>", 3)
 ROWS = [
     Feature((5, 9, 30, 41, 90, 91, 20, 21), 6, 7, thoughts=(5, 3)),
     Feature((7, 90, 91, 22, 23, 24, 25), 3, 4, thoughts=(2, 1)),
@@ -73,7 +73,7 @@ def prompts(tokenizer: Any) -> list[str]:
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "gpt2", "gemma2"])
 def test_answers_are_those_computed_without_a_cache_however_they_are_asked_for(tiny: Any, kind: str) -> None:
     model, tokenizer, (_, end) = prepared(tiny, kind)
-    asked, thinking = prompts(tokenizer), Thinking(model, tokenizer, LATENT)
+    asked, thinking = prompts(tokenizer), LatentPrefiller(model, tokenizer, LATENT)
     wanted = []
     with torch.no_grad():
         for prompt in asked:
@@ -107,9 +107,9 @@ def test_thinking_wants_its_marks(tiny: Any, tokenizer: Any, tmp_path: Path) -> 
 
     model, own, _ = prepared(tiny)
     with pytest.raises(CirfError, match=r"must end in <latent>; render it in its own chat template"):
-        generate(model, own, ["How many?"], 3, Decoding(prefixes=Thinking(model, own, LATENT)))
+        generate(model, own, ["How many?"], 3, Decoding(prefixes=LatentPrefiller(model, own, LATENT)))
     with pytest.raises(CirfError, match="does not know <latent>"):
-        Thinking(model, tokenizer, LATENT)
+        LatentPrefiller(model, tokenizer, LATENT)
     assert read_latent(tmp_path) is None
     LATENT.save(tmp_path)
     assert read_latent(tmp_path) == LATENT
@@ -133,7 +133,7 @@ def test_overfitted_on_four_rows_it_thinks_answers_and_stops(tiny: Any, tmp_path
     )  # fmt: skip
     trained, history, _ = finetune(model, tokenizer, rows, rows[:2], spec)
     outputs = generate(
-        trained, tokenizer, [row.prompt for row in rows], 8, Decoding(prefixes=Thinking(trained, tokenizer, LATENT))
+        trained, tokenizer, [row.prompt for row in rows], 8, Decoding(prefixes=LatentPrefiller(trained, tokenizer, LATENT))
     )
     right = [output.text == row.target for output, row in zip(outputs, rows, strict=True)]
     assert sum(right) >= 3  # of a net that was random, adapters may miss one
@@ -150,7 +150,7 @@ def write(steps: Sequence[str], answer: str) -> str:
     return "\n".join((*steps, f"#### {answer}")) if steps else answer
 
 
-def staged(tokenizer: Any, first: int = 1, epochs: float = 10, updates: int = 2, **keys: Any) -> Staged:
+def staged(tokenizer: Any, first: int = 1, epochs: float = 10, updates: int = 2, **keys: Any) -> StagedCurriculum:
     settings = CoconutSettings(**keys)
     if settings.count(settings.stages) and BEGIN not in tokenizer.get_vocab():
         tokenizer.add_tokens([BEGIN, END])
@@ -159,7 +159,7 @@ def staged(tokenizer: Any, first: int = 1, epochs: float = 10, updates: int = 2,
     features, dropped = tokenise(rows, tokenizer, 500)
     assert not dropped
     lessons = [CurriculumRow(row, feature) for row, feature in zip(rows, features, strict=True)]
-    return Staged(lessons, lessons[:2], tokenizer, write, settings, Course(END, first, epochs, updates, seed=1))
+    return StagedCurriculum(lessons, lessons[:2], tokenizer, write, settings, CurriculumPlan(END, first, epochs, updates, seed=1))
 
 
 def shown(tokenizer: Any, row: Feature) -> tuple[str, int, str, str]:

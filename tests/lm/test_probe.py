@@ -19,12 +19,12 @@ from cirf.lm.training.objective import Batch
 from cirf.lm.training.spec import TrainingSpec
 from cirf.lm.vocabulary import add_tokens, extend, token_names
 from cirf.methods.base import at_head_of_answer
-from cirf.methods.latent.decode import Latent, Thinking, given
+from cirf.methods.latent.decode import LatentPrefiller, LatentSettings, given
 from cirf.methods.latent.loop import Thoughts
 from cirf.methods.latent.loss import LatentObjective
 from cirf.recipe import schema
 
-LATENT = Latent("<latent>", "</latent>", 3)
+LATENT = LatentSettings("<latent>", "</latent>", 3)
 ASKED = ["Hi?", "What is 12 plus 7?", "Anna has 3 apples and buys 4 more. How many?", "yes", "A coin is heads up."]
 NAMES = list("abcde")
 CAP = 6
@@ -38,7 +38,7 @@ def thinker(tiny: Any, kind: str = "llama", scale: float = 4.0) -> tuple[Any, An
 
 
 def probed(model: Any, tokenizer: Any, prompts: list[str], probes: tuple[str, ...], seed: int = 0) -> dict[str, list[Any]]:
-    thinking = Thinking(model, tokenizer, LATENT)
+    thinking = LatentPrefiller(model, tokenizer, LATENT)
     prober = Prober(model, tokenizer, thinking, OfThoughts(model, thinking), probes, seed)
     return prober(prompts, NAMES[: len(prompts)], CAP)
 
@@ -58,13 +58,13 @@ def test_thoughts_perturbed_are_answered_as_without_a_cache(tiny: Any, kind: str
     model, tokenizer, _ = thinker(tiny, kind)
     prompts = [prompt_text(tokenizer, text) for text in ASKED]
     found = probed(model, tokenizer, prompts, ("drop", "shuffle", "swap", "truncate-1", "truncate-9"))
-    wanted = generate(model, tokenizer, prompts, CAP, Decoding(prefixes=Thinking(model, tokenizer, LATENT)))
+    wanted = generate(model, tokenizer, prompts, CAP, Decoding(prefixes=LatentPrefiller(model, tokenizer, LATENT)))
     assert [one.output for one in found["none"]] == [one.output for one in found["keep"]] == wanted
     assert not any(one.changed for name in ("none", "keep", "truncate-9") for one in found[name])
     assert all(one.changed for name in ("drop", "shuffle", "swap", "truncate-1") for one in found[name])
-    shorter = Thinking(model, tokenizer, Latent(LATENT.begin, LATENT.end, 1))
+    shorter = LatentPrefiller(model, tokenizer, LatentSettings(LATENT.begin, LATENT.end, 1))
     assert [one.output for one in found["truncate-1"]] == generate(model, tokenizer, prompts, CAP, Decoding(prefixes=shorter))
-    rows = given(model, Thinking(model, tokenizer, LATENT), [encode(tokenizer, text) for text in prompts])
+    rows = given(model, LatentPrefiller(model, tokenizer, LATENT), [encode(tokenizer, text) for text in prompts])
     heads, ends = [row.vectors[:-4] for row in rows], [row.vectors[-1:] for row in rows]
     assert {one.partner for one in found["swap"]} == set(range(5))
     for place, (drop, swap) in enumerate(zip(found["drop"], found["swap"], strict=True)):

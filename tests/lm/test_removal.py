@@ -22,8 +22,8 @@ from cirf.lm.training.history import History
 from cirf.lm.training.loss import IGNORED
 from cirf.lm.training.objective import CurriculumRow
 from cirf.lm.training.spec import TrainingSpec
-from cirf.lm.training.trainer import Updates, answer_places
-from cirf.methods.curricula import Removal
+from cirf.lm.training.trainer import UpdateSampler, answer_places
+from cirf.methods.curricula import RemovalCurriculum
 from cirf.methods.icot_si import InternalisationSettings
 from cirf.methods.prose.cot import ANSWER_MARK
 from cirf.recipe import schema
@@ -41,10 +41,12 @@ def lessons(tokenizer: Any, rows: list[Row]) -> list[CurriculumRow]:
     return [CurriculumRow(row, feature) for row, feature in zip(rows, features, strict=True)]
 
 
-def removal(tokenizer: Any, rows: list[Row], epochs: float = 10, updates: int = 8, held_out: Any = (), **keys: Any) -> Removal:
+def removal(
+    tokenizer: Any, rows: list[Row], epochs: float = 10, updates: int = 8, held_out: Any = (), **keys: Any
+) -> RemovalCurriculum:
     settings = InternalisationSettings(**keys)
     made = lessons(tokenizer, rows), lessons(tokenizer, list(held_out))
-    return Removal(*made, tokenizer, ANSWER_MARK, settings, epochs, updates, seed=3)
+    return RemovalCurriculum(*made, tokenizer, ANSWER_MARK, settings, epochs, updates, seed=3)
 
 
 def made_up(lengths: list[int]) -> tuple[list[CurriculumRow], Any]:
@@ -108,7 +110,7 @@ def test_offsets_are_geometric_seeded_and_bounded() -> None:
 
     def offsets(seed: int) -> list[int]:
         settings = InternalisationSettings(rate=1e-6, jump=1, partial=True)
-        made = Removal(train, [], tokenizer, ANSWER_MARK, settings, 10, 1000, seed)
+        made = RemovalCurriculum(train, [], tokenizer, ANSWER_MARK, settings, 10, 1000, seed)
         return [len(made.rows[i].ids) - len(made.feature(i, update).ids) for update in range(500) for i in range(40)]
 
     drawn = offsets(1)
@@ -117,7 +119,7 @@ def test_offsets_are_geometric_seeded_and_bounded() -> None:
     share = counts[0] / len(drawn)  # of 20,000: standard error 0.001
     assert abs(share - (1 - math.exp(-4))) < 0.004 and counts[0] > counts[1] > counts[2]
     wide = InternalisationSettings(rate=1e-6, jump=1, smoothing=0.005, partial=True)
-    made = Removal(train, [], tokenizer, ANSWER_MARK, wide, 10, 1000, 1)
+    made = RemovalCurriculum(train, [], tokenizer, ANSWER_MARK, wide, 10, 1000, 1)
     far = [len(made.rows[i].ids) - len(made.feature(i, update).ids) for update in range(20) for i in range(40)]
     assert max(far) == 100 and sum(offset == 100 for offset in far) / len(far) == pytest.approx(math.exp(-0.5), abs=0.07)
 
@@ -134,7 +136,7 @@ def test_by_itself_the_schedule_ends_when_it_is_to_and_never_goes_back(
 ) -> None:
     train, tokenizer = made_up(lengths)
     settings = InternalisationSettings(done_by=done_by, jump=jump)
-    made = Removal(train, train, tokenizer, ANSWER_MARK, settings, epochs, updates, 1)
+    made = RemovalCurriculum(train, train, tokenizer, ANSWER_MARK, settings, epochs, updates, 1)
     total = math.ceil(epochs * updates - 1e-9)
     gone = [made.gone(update) for update in range(total)]
     assert gone == sorted(gone) and (gone[0] == 0 or made.longest == 0)
@@ -149,27 +151,27 @@ def test_by_itself_the_schedule_ends_when_it_is_to_and_never_goes_back(
 def test_rates_jumps_and_pretraining_are_kept_to() -> None:
     train, tokenizer = made_up([30] * 19 + [70])
     settings = InternalisationSettings(rate=8, jump=2, pretrain=1, partial=True)
-    made = Removal(train, [], tokenizer, ANSWER_MARK, settings, 10, 4, 1)
+    made = RemovalCurriculum(train, [], tokenizer, ANSWER_MARK, settings, 10, 4, 1)
     assert made.longest == 30  # the 95th percentile of lengths
     assert [made.gone(update) for update in range(12)] == [0, 0, 0, 0, 0, 2, 4, 6, 8, 10, 12, 14]
     assert made.gone(4 + 15) >= 70 and made.gone(4 + 14) == 28  # past the 95th percentile all goes, of the longest rationale too
     assert [update for update in range(40) if made.fresh(update)] == list(range(5, 20))
     assert len(made.feature(0, 3).ids) == len(made.rows[0].ids)  # no offset before it begins
-    never = Removal(train, [], tokenizer, ANSWER_MARK, settings.model_copy(update={"fresh_optimizer": False}), 10, 4, 1)
+    never = RemovalCurriculum(train, [], tokenizer, ANSWER_MARK, settings.model_copy(update={"fresh_optimizer": False}), 10, 4, 1)
     assert not any(map(never.fresh, range(40)))
 
 
 def test_a_rationale_longer_than_any_in_training_is_gone_when_validated() -> None:
     train, tokenizer = made_up([3, 4])
     longer, _ = made_up([5000])
-    made = Removal(train, longer, tokenizer, ANSWER_MARK, InternalisationSettings(), 10, 4, 1)
+    made = RemovalCurriculum(train, longer, tokenizer, ANSWER_MARK, InternalisationSettings(), 10, 4, 1)
     assert [len(feature.ids) for feature in made.validation] == [len("ask#### 7$")]
 
 
 def test_an_incomplete_removal_is_told() -> None:
     train, tokenizer = made_up([100] * 5)
     settings = InternalisationSettings(rate=8, jump=8, partial=True)
-    made = Removal(train, train, tokenizer, ANSWER_MARK, settings, 10, 4, 1)
+    made = RemovalCurriculum(train, train, tokenizer, ANSWER_MARK, settings, 10, 4, 1)
     assert made.final_share == pytest.approx(0.72)  # 72 of 100 in the last of ten epochs
     assert made.summary()["note"] == "only 72% of the rationales' tokens were gone when training ended"
     assert {len(feature.ids) for feature in made.validation} == {len("ask#### 7$") + 28}
@@ -179,7 +181,7 @@ def test_a_schedule_without_time_says_so() -> None:
     train, tokenizer = made_up([9])
     for keys, epochs, updates in (({"pretrain": 6}, 10, 4), ({}, 1, 1)):
         with pytest.raises(CirfError, match="none is left in which the rationales could go"):
-            Removal(train, [], tokenizer, ANSWER_MARK, InternalisationSettings(**keys), epochs, updates, 1)
+            RemovalCurriculum(train, [], tokenizer, ANSWER_MARK, InternalisationSettings(**keys), epochs, updates, 1)
 
 
 def test_a_token_that_holds_the_blank_before_the_answer_is_the_answers(tokenizer: Any) -> None:
@@ -196,7 +198,7 @@ def test_a_token_that_holds_the_blank_before_the_answer_is_the_answers(tokenizer
 def test_an_update_has_the_same_rows_on_any_number_of_processes(processes: int, rows: int, blank: bool) -> None:
     batch, passes = 2, 4
     order = LengthSampler(list(range(rows)), batch, 5)
-    updates = Updates(order, batch, passes, processes, numbered=True, blank=blank)
+    updates = UpdateSampler(order, batch, passes, processes, numbered=True, blank=blank)
     an_epoch = math.ceil(rows / (batch * passes))
     for epoch in (0, 1):
         updates.set_epoch(epoch)
@@ -239,8 +241,8 @@ def rows_of(tokenizer: Any, count: int = 8) -> list[Row]:
 def train(tiny: Any, tokenizer: Any, folder: Path, settings: InternalisationSettings, **keys: Any) -> tuple[Any, History]:
     how, rows = section(**keys), rows_of(tokenizer)
 
-    def teach(lessons: list[CurriculumRow], held_out: list[CurriculumRow], updates: int) -> Removal:
-        return Removal(lessons, held_out, tokenizer, ANSWER_MARK, settings, how.epochs, updates, 1)
+    def teach(lessons: list[CurriculumRow], held_out: list[CurriculumRow], updates: int) -> RemovalCurriculum:
+        return RemovalCurriculum(lessons, held_out, tokenizer, ANSWER_MARK, settings, how.epochs, updates, 1)
 
     model, history, _ = finetune(
         tiny.build_model(), tokenizer, rows, rows[:3], TrainingSpec(how, "icot_si", [], folder, 1, teach=teach)
@@ -252,8 +254,8 @@ def test_moments_are_forgotten_when_more_goes_and_at_no_other_update(
     tiny: Any, tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     moments: dict[int, set[int]] = {}
-    curricula: list[Removal] = []
-    begin, end = trainer.Course.on_step_begin, trainer.Course.on_step_end
+    curricula: list[RemovalCurriculum] = []
+    begin, end = trainer.TrainingControl.on_step_begin, trainer.TrainingControl.on_step_end
 
     def steps(optimizer: Any) -> set[int]:
         state = getattr(optimizer, "optimizer", optimizer).state
@@ -270,8 +272,8 @@ def test_moments_are_forgotten_when_more_goes_and_at_no_other_update(
         end(self, args, state, control, **more)
         ages[state.global_step - 1] = steps(more["optimizer"])
 
-    monkeypatch.setattr(trainer.Course, "on_step_begin", on_step_begin)
-    monkeypatch.setattr(trainer.Course, "on_step_end", on_step_end)
+    monkeypatch.setattr(trainer.TrainingControl, "on_step_begin", on_step_begin)
+    monkeypatch.setattr(trainer.TrainingControl, "on_step_end", on_step_end)
     _, history = train(tiny, tokenizer, tmp_path, InternalisationSettings(jump=9))
     removed = [entry["update"] for entry in history.curriculum["removed"]] if history.curriculum else []
     fresh = {update for update in range(history.updates) if curricula[0].fresh(update)}

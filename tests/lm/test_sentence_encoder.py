@@ -12,8 +12,8 @@ from cirf.errors import CirfError
 from cirf.lm.training.batches import Feature
 from cirf.lm.training.phases import Phase, run_phase
 from cirf.methods.soft import encoder as sentence_encoder
-from cirf.methods.soft.encoder import SentenceEncoder, Texts, contrast, layer_range, text_states
-from cirf.methods.soft.loss import Live, Mapped, SemanticObjective, SoftObjective
+from cirf.methods.soft.encoder import SentenceEncoder, TextStates, contrast, layer_range, text_states
+from cirf.methods.soft.loss import FrozenGuideVectors, SemanticObjective, SoftObjective, TrainedGuideVectors
 
 LONG = [[5, 6, 7, 8, 9, 10], [11, 12, 13, 14], [15, 16, 17, 18, 19, 20, 21], [22, 23, 24], [40, 41, 42], [50, 51, 52, 53]]
 SHORT = [[5, 6], [11], [15, 16], [22], [40, 41], [53]]
@@ -66,14 +66,14 @@ def test_texts_are_read_once_by_themselves_as_far_as_there_is_room(tiny: Any) ->
     model = deeper(tiny, "llama")
     encoder, read = SentenceEncoder(model), []
     model.base_model.embed_tokens.register_forward_hook(lambda module, args, made: read.append(tuple(args[0].shape)))
-    texts = Texts(model, encoder.first)
+    texts = TextStates(model, encoder.first)
     states, mask = texts(LONG)
     wanted, same = text_states(model, LONG, encoder.first)
     assert torch.equal(mask, same) and read[:6] == [(1, len(row)) for row in LONG]
     torch.testing.assert_close(states * mask[..., None], wanted * mask[..., None], atol=1e-5, rtol=1e-5)
     del read[:]
     assert torch.equal(texts(LONG)[0], states) and not read
-    few = Texts(model, encoder.first, 10 * states[0, 0].nbytes)  # the first two
+    few = TextStates(model, encoder.first, 10 * states[0, 0].nbytes)  # the first two
     assert torch.equal(few(LONG)[0], states) and torch.equal(few(LONG)[0], states) and len(read) == 6 + 4
 
 
@@ -87,7 +87,7 @@ def test_texts_of_unlike_lengths_mean_in_several_passes_what_they_mean_in_one(
     encoder.body.register_forward_pre_hook(
         lambda module, args, given: shapes.append(tuple(given["inputs_embeds"].shape[:2])), with_kwargs=True
     )
-    made = encoder.pooled_texts(Texts(model, encoder.first), LONG)
+    made = encoder.pooled_texts(TextStates(model, encoder.first), LONG)
     assert shapes == ([(2, 3), (2, 4), (1, 6), (1, 7)] if price == 0 else [(6, 7)])
     torch.testing.assert_close(made, encoder.pooled(*text_states(model, LONG, encoder.first)), atol=1e-5, rtol=1e-5)
     made.sum().backward()
@@ -170,7 +170,7 @@ def test_a_meaning_pulls_vectors_and_not_the_encoder(tiny: Any) -> None:
     rows = [Feature((5, 9, 9, 9, 6, 7), 5, given=0), Feature((9, 9, 9, 5, 8, 20), 4, given=1)]
     parts = []
     for alpha in (0.0, 0.25, 1.0):
-        objective = SemanticObjective(9, Mapped(states, range(2), 32, 0), encoder, meant, alpha)
+        objective = SemanticObjective(9, FrozenGuideVectors(states, range(2), 32, 0), encoder, meant, alpha)
         batch = objective.collate(rows, 0)
         parts.append(objective.loss(model, batch, None))
         objective.module.zero_grad()
@@ -180,7 +180,7 @@ def test_a_meaning_pulls_vectors_and_not_the_encoder(tiny: Any) -> None:
         cut = [objective.loss(model, objective.collate([row], 0), 3) for row in rows]
         torch.testing.assert_close(sum(cut), parts[-1], atol=1e-5, rtol=1e-5)  # however rows are cut into batches
     torch.testing.assert_close(parts[1], 0.75 * parts[0] + 0.25 * parts[2])
-    source = Mapped(states, range(2), 32, 0)
+    source = FrozenGuideVectors(states, range(2), 32, 0)
     plain = SoftObjective(9, source)
     torch.testing.assert_close(parts[0], plain.loss(model, plain.collate(rows, 0), None))
     vectors = source.vectors(plain.collate(rows, 0))
@@ -194,7 +194,7 @@ def test_rows_share_what_is_read_of_their_question(tiny: Any, tokenizer: Any) ->
 
     guide = Guide(tiny.build_model(), tokenizer, "", 32)
     asked = [guide.ids(text, 2) for text in ("Hi?", "And you, how many?")]
-    live = Live(guide, asked, [0, 1, 1])
+    live = TrainedGuideVectors(guide, asked, [0, 1, 1])
     made = live.vectors(live.given([2, 0, 1]))
     torch.testing.assert_close(made[0], made[2])
     assert not torch.allclose(made[0], made[1])

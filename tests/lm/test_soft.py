@@ -17,9 +17,18 @@ from cirf.lm.training.loss import IGNORED
 from cirf.lm.training.objective import Objective
 from cirf.lm.training.spec import TrainingSpec
 from cirf.methods.base import around_turn
-from cirf.methods.soft.guide import Guide, Guided, Soft, fingerprint, load_guide, read_soft, save_soft, saved_guide
-from cirf.methods.soft.loss import Live, Mapped, SoftObjective
-from cirf.methods.soft.prompts import Frame, PromptCache, find_run, placeholder, slots_of, soft_logits
+from cirf.methods.soft.guide import (
+    Guide,
+    GuidedPrefiller,
+    SoftPromptSettings,
+    fingerprint,
+    load_guide,
+    read_soft,
+    save_soft,
+    saved_guide,
+)
+from cirf.methods.soft.loss import FrozenGuideVectors, SoftObjective, TrainedGuideVectors
+from cirf.methods.soft.prompts import PromptCache, TemplateFrame, find_run, placeholder, slots_of, soft_logits
 from cirf.recipe import schema
 
 KINDS = ["llama", "qwen2", "gpt2", "gemma2"]
@@ -57,7 +66,7 @@ def test_places_are_held_by_a_token_that_stands_nowhere_else_and_found_by_it(
     templates = {"chatml": tiny.CHATML, "no system": tiny.NO_SYSTEM, "llama3": LLAMA3}
     tokenizer, holder = settled(tiny, templates.get(template or ""), special=special)
     assert holder == wanted
-    token, frame = tokenizer.convert_tokens_to_ids(holder), Frame(tokenizer)
+    token, frame = tokenizer.convert_tokens_to_ids(holder), TemplateFrame(tokenizer)
     for text in ["How many?", f"Say {holder}{holder} and {holder}", "é 数\n\nA. one\nB. two", "x" * 90]:
         ids = encode(tokenizer, prompt_text(tokenizer, text))
         start, count = find_run(ids, token)
@@ -97,7 +106,7 @@ def test_answers_are_those_computed_without_a_cache_however_they_are_asked_for(t
     small = tiny.build_model("gpt2", seed=5)
     torch.manual_seed(0)
     guide = Guide(small, tiny.build_tokenizer(tiny.NO_SYSTEM), "Think.", 32)
-    guided = Guided(model, tokenizer, Soft(holder, 3, "x", "x", "Think."), guide)
+    guided = GuidedPrefiller(model, tokenizer, SoftPromptSettings(holder, 3, "x", "x", "Think."), guide)
     prompts = [prompt_text(tokenizer, text) for text in QUESTIONS]
     wanted = []
     for text, prompt in zip(QUESTIONS, prompts, strict=True):
@@ -137,14 +146,14 @@ def test_what_cannot_be_begun_is_said(tiny: Any, tokenizer: Any) -> None:
     model, guide = tiny.build_model(), Guide(tiny.build_model(), tokenizer, "", 32)
     own, holder = settled(tiny, tiny.CHATML)
     token = own.convert_tokens_to_ids(holder)
-    guided = Guided(model, own, Soft(holder, 3, "x", "x", ""), guide)
+    guided = GuidedPrefiller(model, own, SoftPromptSettings(holder, 3, "x", "x", ""), guide)
     rows = [encode(own, prompt_text(own, text)) for text in QUESTIONS[:2]]
     with pytest.raises(CirfError, match="different numbers of places"):
         guided.vectors([rows[0], [ids for place, ids in enumerate(rows[1]) if place != find_run(rows[1], token)[0]]])
     with pytest.raises(CirfError, match="ends with the places"):
         guided.fill([[5, 6, token]], [torch.zeros(1, 32)])
     with pytest.raises(CirfError, match="does not know <nobody>"):
-        Guided(model, own, Soft("<nobody>", 3, "x", "x", ""), guide)
+        GuidedPrefiller(model, own, SoftPromptSettings("<nobody>", 3, "x", "x", ""), guide)
 
 
 def features(tokenizer: Any) -> list[Feature]:
@@ -158,7 +167,7 @@ def test_a_batch_weighs_its_targets_as_its_rows_do_alone_and_the_loss_reaches_th
     tokenizer, holder = settled(tiny, tiny.CHATML)
     token, rows = tokenizer.convert_tokens_to_ids(holder), features(tokenizer)
     states = torch.randn(4, 3, 20, generator=torch.Generator().manual_seed(1))
-    objective = SoftObjective(token, Mapped(states, range(4), 32, 0))
+    objective = SoftObjective(token, FrozenGuideVectors(states, range(4), 32, 0))
     together = objective.loss(model, objective.collate(rows, 1), 12)
     alone = torch.stack([objective.loss(model, objective.collate([row], 1), 12) for row in rows]).sum()
     torch.testing.assert_close(together, alone, atol=1e-4, rtol=1e-4)
@@ -180,7 +189,7 @@ def test_what_stands_before_the_vectors_of_a_frozen_model_needs_no_graph(tiny: A
     model = tiny.build_model(kind, tied=False).requires_grad_(False)
     tokenizer, holder = settled(tiny, tiny.CHATML)
     token, rows = tokenizer.convert_tokens_to_ids(holder), features(tokenizer)
-    batch = SoftObjective(token, Mapped(torch.zeros(4, 3, 20), range(4), 32, 0)).collate(rows, 1)
+    batch = SoftObjective(token, FrozenGuideVectors(torch.zeros(4, 3, 20), range(4), 32, 0)).collate(rows, 1)
     starts = (batch["slots"] >= 0).int().argmax(dim=1)
     assert len(set(starts.tolist())) > 1
     drawn = torch.randn(4, 3, 32, generator=torch.Generator().manual_seed(2))
@@ -233,7 +242,7 @@ def test_rows_as_long_as_a_model_has_places_may_be_read_in_parts(tiny: Any, kind
 
 def test_a_model_whose_angles_hang_on_a_rows_length_is_not_read_in_parts(tiny: Any) -> None:
     model = tiny.build_model().requires_grad_(False)
-    objective = SoftObjective(9, Mapped(torch.zeros(2, 3, 4), range(2), 8, 0))
+    objective = SoftObjective(9, FrozenGuideVectors(torch.zeros(2, 3, 4), range(2), 8, 0))
     for rope_type, expected in (("default", True), ("dynamic", False), ("longrope", False)):
         model.config.rope_parameters = {"rope_theta": 10000.0, "rope_type": rope_type, "factor": 2.0}
         objective.join(model, schema.Finetune(), 0)
@@ -241,7 +250,7 @@ def test_a_model_whose_angles_hang_on_a_rows_length_is_not_read_in_parts(tiny: A
 
 
 def test_whether_a_model_is_frozen_is_seen_when_it_is_joined(tiny: Any) -> None:
-    objective, section = SoftObjective(9, Mapped(torch.zeros(2, 3, 4), range(2), 8, 0)), schema.Finetune()
+    objective, section = SoftObjective(9, FrozenGuideVectors(torch.zeros(2, 3, 4), range(2), 8, 0)), schema.Finetune()
     model = tiny.build_model().requires_grad_(False)
     objective.join(model, section, 0)
     assert objective.heads is not None
@@ -253,7 +262,7 @@ def test_whether_a_model_is_frozen_is_seen_when_it_is_joined(tiny: Any) -> None:
 
 def test_rows_may_have_unlike_numbers_of_vectors() -> None:
     assert slots_of([1, 0], [2, 3], 5).tolist() == [[-1, 0, 1, -1, -1], [0, 1, 2, -1, -1]]
-    objective = SoftObjective(9, Mapped(torch.zeros(2, 3, 4), range(2), 8, 0))
+    objective = SoftObjective(9, FrozenGuideVectors(torch.zeros(2, 3, 4), range(2), 8, 0))
     rows = [Feature((5, 9, 9, 6, 7), 4, given=0), Feature((9, 9, 9, 5, 9, 8), 4, given=1)]  # a target may be that token
     batch = objective.collate(rows, 9)
     assert batch["slots"].tolist() == [[-1, 0, 1, -1, -1, -1], [0, 1, 2, -1, -1, -1]]
@@ -316,7 +325,7 @@ def test_a_fingerprint_tells_weights_from_others_in_every_format(tiny: Any, toke
 
 def test_what_lies_beside_a_model_comes_back_or_is_said_to_be_damaged(tmp_path: Path) -> None:
     assert read_soft(tmp_path) is None
-    soft = Soft("<x>", 4, "a/b", "abc", "Think.", True)
+    soft = SoftPromptSettings("<x>", 4, "a/b", "abc", "Think.", True)
     save_soft(tmp_path, soft, torch.nn.Linear(3, 2))
     assert read_soft(tmp_path) == soft
     for text in ("{}", "[", '{"placeholder": 1}'):
@@ -335,7 +344,9 @@ def test_a_frozen_model_stays_to_the_bit_while_a_map_or_a_guide_learns(tiny: Any
     guide = Guide(tiny.build_model("qwen2", seed=2), small_tokenizer, "", 32, learned=live)
     asked = [guide.ids(text, 3) for text in QUESTIONS]
     known = {name: value.clone() for name, value in guide.state_dict().items()}
-    source = Live(guide, asked, range(4)) if live else Mapped(guide.read(QUESTIONS, 3), range(4), 32, 0)
+    source = (
+        TrainedGuideVectors(guide, asked, range(4)) if live else FrozenGuideVectors(guide.read(QUESTIONS, 3), range(4), 32, 0)
+    )
     objective = SoftObjective(tokenizer.convert_tokens_to_ids(holder), source)
     rows = [Row(prompt_text(tokenizer, text), "7", 1, given=place) for place, text in enumerate(QUESTIONS)]
     section = schema.Finetune(
@@ -360,7 +371,7 @@ def test_a_saved_guide_is_asked_as_in_training_in_every_format(tiny: Any, tokeni
     for empty, dtype in ((True, torch.float32), (False, torch.float16), (False, torch.bfloat16)):
         section = schema.Backbone(dtype="float32", device="cpu", empty_system=empty)
         learned = load_guide(str(guide), section, 32, "Think.")
-        soft = Soft("<pad>", 2, str(guide), fingerprint(learned.model), "Think.", empty_system=empty)
+        soft = SoftPromptSettings("<pad>", 2, str(guide), fingerprint(learned.model), "Think.", empty_system=empty)
         save_soft(tmp_path, soft, learned.projection)
         summary = read_soft(tmp_path)
         assert summary == soft

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cirf.errors import CirfError
 from cirf.lm.decoding.generate import Decoding, generate, generate_one, sample_many
-from cirf.lm.decoding.trace_grammar import Steered, Steering, expression, limited
+from cirf.lm.decoding.trace_grammar import Steering, SteeringProcessor, expression, limited
 from cirf.lm.prompt import encode, end_token, prompt_text, stop_ids
 from cirf.lm.vocabulary import extend, token_names
 from cirf.recipe import schema
@@ -45,7 +45,7 @@ def made(tiny: Any) -> tuple[Any, Any]:
 
 
 def steered(how: Steering, model: Any, tokenizer: Any) -> Any:
-    return lambda: (Steered(how, NAMES, tokenizer, stop_ids(model, tokenizer)),)
+    return lambda: (SteeringProcessor(how, NAMES, tokenizer, stop_ids(model, tokenizer)),)
 
 
 def check(ids: list[int], how: Steering, tokenizer: Any, ended: bool) -> None:
@@ -169,7 +169,7 @@ def test_limits_of_codes_bite_and_the_lower_of_two_counts(made: tuple[Any, Any])
     assert all(ids.count(codes[forbidden]) == 0 and ids.count(codes[rationed]) <= 1 for ids in held)
     assert limited(Steering(at_most=((1, 1),)), {1: 5, 2: 0}).at_most == ((1, 1), (2, 0))
     with pytest.raises(CirfError, match=r"no functional token 4; the model has <cirf_000> to <cirf_003>"):
-        Steered(Steering(at_most=((4, 0),)), NAMES, tokenizer, [0])
+        SteeringProcessor(Steering(at_most=((4, 0),)), NAMES, tokenizer, [0])
 
 
 @given(st.lists(st.tuples(st.integers(0, SIZE - 1), st.sampled_from(["", "48", "3 + 4"])), max_size=6), st.integers(1, 2))
@@ -205,7 +205,7 @@ def test_added_blanks_are_text_and_added_marks_are_not(tiny: Any) -> None:
     tokenizer, model = tiny.build_tokenizer(), tiny.build_model("llama", False, seed=3)
     tokenizer.add_tokens(["    ", "<tool>"])
     extend(model, tokenizer, None, schema.Vocabulary(alpha=1.0), SIZE, 0)
-    processor = Steered(Steering(), NAMES, tokenizer, [tokenizer.eos_token_id])
+    processor = SteeringProcessor(Steering(), NAMES, tokenizer, [tokenizer.eos_token_id])
     processor(torch.tensor([[9]]), torch.zeros(1, model.config.vocab_size))
     scores = processor(torch.tensor([[9, *encode(tokenizer, "<cirf><cirf_001>4")]]), torch.zeros(1, model.config.vocab_size))
     blanks, mark = tokenizer.convert_tokens_to_ids(["    ", "<tool>"])
@@ -215,9 +215,9 @@ def test_added_blanks_are_text_and_added_marks_are_not(tiny: Any) -> None:
 def test_names_of_more_codes_than_the_model_has_are_told_its_size(made: tuple[Any, Any]) -> None:
     said = r"has no token <cirf_004>, so its traces cannot be steered; its codebook has 4 codes: use token_names\(4\)"
     with pytest.raises(CirfError, match=said):
-        Steered(Steering(), token_names(32), made[1], [0])
+        SteeringProcessor(Steering(), token_names(32), made[1], [0])
 
 
 def test_a_model_without_the_tokens_cannot_be_steered(tiny: Any) -> None:
     with pytest.raises(CirfError, match="has no token <cirf>"):
-        Steered(Steering(), NAMES, tiny.build_tokenizer(), [0])
+        SteeringProcessor(Steering(), NAMES, tiny.build_tokenizer(), [0])

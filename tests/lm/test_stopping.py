@@ -14,10 +14,10 @@ import pytest
 
 from cirf.lm.prompt import prompt_text
 from cirf.lm.training.batches import Row
-from cirf.lm.training.callbacks import Stop
+from cirf.lm.training.callbacks import StopOnSignal
 from cirf.lm.training.finetune import finetune
 from cirf.lm.training.spec import TrainingSpec
-from cirf.lm.training.trainer import Diverged
+from cirf.lm.training.trainer import DivergedError
 from cirf.recipe import schema
 
 
@@ -38,7 +38,7 @@ def heard() -> list[object]:
 
 
 def test_the_second_signal_is_as_it_was_before(capfd: pytest.CaptureFixture[str]) -> None:
-    before, stop = heard(), Stop()
+    before, stop = heard(), StopOnSignal()
     control = SimpleNamespace(should_save=False)
     with pytest.raises(SystemExit) as ended, stop.listening():
         assert not set(heard()) & set(before)
@@ -59,7 +59,7 @@ def test_the_second_signal_is_as_it_was_before(capfd: pytest.CaptureFixture[str]
 
 def test_one_that_comes_behind_the_last_update_is_not_forgotten() -> None:
     before, reached = heard(), False
-    with pytest.raises(KeyboardInterrupt), Stop().listening():
+    with pytest.raises(KeyboardInterrupt), StopOnSignal().listening():
         signal.raise_signal(signal.SIGINT)
         reached = True
     assert reached and heard() == before
@@ -85,23 +85,23 @@ def test_nor_is_one_where_no_update_is_left(tiny: Any, tokenizer: Any, tmp_path:
 
 
 def test_nor_is_one_in_an_update_whose_loss_is_no_number() -> None:
-    with pytest.raises(SystemExit), Stop().listening():
+    with pytest.raises(SystemExit), StopOnSignal().listening():
         signal.raise_signal(signal.SIGTERM)
-        raise Diverged("the loss is no number")
-    with pytest.raises(Diverged), Stop().listening():
-        raise Diverged("the loss is no number")
+        raise DivergedError("the loss is no number")
+    with pytest.raises(DivergedError), StopOnSignal().listening():
+        raise DivergedError("the loss is no number")
 
 
 def test_without_a_signal_all_is_as_before() -> None:
     before = heard()
-    with Stop().listening():
+    with StopOnSignal().listening():
         pass
     assert heard() == before
 
 
 def test_signals_of_others_are_left_alone() -> None:
     before = heard()
-    with Stop().listening(processes=2):
+    with StopOnSignal().listening(processes=2):
         assert heard() == before
     found: list[object] = []
 
@@ -109,7 +109,7 @@ def test_signals_of_others_are_left_alone() -> None:
         pass
 
     def elsewhere() -> None:
-        with Stop().listening():
+        with StopOnSignal().listening():
             found.extend(heard())
 
     thread = threading.Thread(target=elsewhere)
@@ -118,5 +118,5 @@ def test_signals_of_others_are_left_alone() -> None:
     assert found == before
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in the background of a shell
     signal.signal(signal.SIGTERM, own)
-    with Stop().listening():
+    with StopOnSignal().listening():
         assert heard() == [signal.SIG_IGN, own]

@@ -30,7 +30,7 @@ from cirf.lm.training.checkpoints import latest
 from cirf.lm.training.finetune import finetune
 from cirf.lm.training.objective import CurriculumRow
 from cirf.lm.training.spec import TrainingSpec
-from cirf.methods.curricula import Removal
+from cirf.methods.curricula import RemovalCurriculum
 from cirf.methods.icot_si import InternalisationSettings
 from cirf.methods.prose.cot import ANSWER_MARK
 from cirf.recipe import schema
@@ -51,8 +51,8 @@ def run(folder: Path, adaptation: Any, kill: str, dropout: float = 0.2, bf16: bo
         rows = [Row(row.prompt, f"{steps * (1 + i % 4)}#### {i * 8}", len(f"{i * 8}")) for i, row in enumerate(rows)]
         settings = InternalisationSettings(jump=7)
 
-        def teach(lessons: list[CurriculumRow], held_out: list[CurriculumRow], updates: int) -> Removal:
-            return Removal(lessons, held_out, tokenizer, ANSWER_MARK, settings, section.epochs, updates, 3)
+        def teach(lessons: list[CurriculumRow], held_out: list[CurriculumRow], updates: int) -> RemovalCurriculum:
+            return RemovalCurriculum(lessons, held_out, tokenizer, ANSWER_MARK, settings, section.epochs, updates, 3)
 
     section = schema.Finetune(
         adaptation={"removal": "full", "tied": "lora"}.get(adaptation, adaptation),
@@ -94,23 +94,23 @@ def _arm(kill: str) -> None:
     if where.startswith("SIG"):
         signal.signal(signal.SIGINT, signal.default_int_handler)  # what starts in the background has others
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        begin = trainer.Course.on_step_begin
+        begin = trainer.TrainingControl.on_step_begin
 
         def on_step_begin(self: Any, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             begin(self, args, state, control, **kwargs)
             if state.global_step == update - 1:
                 signal.raise_signal(signal.Signals[where])
 
-        trainer.Course.on_step_begin = on_step_begin  # type: ignore[method-assign]
+        trainer.TrainingControl.on_step_begin = on_step_begin  # type: ignore[method-assign]
     elif where == "step":
-        original = trainer.Course.on_step_end
+        original = trainer.TrainingControl.on_step_end
 
         def on_step_end(self: Any, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             original(self, args, state, control, **kwargs)
             if state.global_step == update:
                 _die()
 
-        trainer.Course.on_step_end = on_step_end  # type: ignore[method-assign]
+        trainer.TrainingControl.on_step_end = on_step_end  # type: ignore[method-assign]
     elif where == "weights":
         write = trainer.TargetTrainer._save_optimizer_and_scheduler
 

@@ -34,12 +34,12 @@ def requests(count: int, model: str = MODEL, start: int = 0) -> list[Request]:
     return [Request(model, (("user", f"question {i}"),), 1000 + i, 0.7, 0.95, 64) for i in range(start, start + count)]
 
 
-def section(*servers: Server, **keys: Any) -> schema.Asked:
+def section(*servers: Server, **keys: Any) -> schema.RequestSettings:
     models = keys.pop("models", [MODEL] * len(servers))
     concurrency = keys.pop("concurrency", 8)
     pairs = zip(servers, models, strict=True)
     endpoints = tuple(schema.Endpoint(url=server.url, model=model, concurrency=concurrency) for server, model in pairs)
-    return schema.Asked(**({"endpoints": endpoints, "timeout": 0.5, "max_retries": 12} | keys))
+    return schema.RequestSettings(**({"endpoints": endpoints, "timeout": 0.5, "max_retries": 12} | keys))
 
 
 @pytest.fixture(autouse=True)
@@ -131,7 +131,7 @@ def test_a_dead_server_leaves_its_questions_to_the_others(tmp_path: Path) -> Non
     with serve(Server(echo)) as alive, serve(Server(echo)) as gone:
         fleet = section(gone, alive)
     with serve(Server(echo)) as alive:
-        fleet = schema.Asked(
+        fleet = schema.RequestSettings(
             endpoints=(fleet.endpoints[0], schema.Endpoint(url=alive.url, model=MODEL)), max_retries=12, timeout=0.5
         )
         answers, _ = ask(requests(40), fleet, RowLog(tmp_path / "log"))
@@ -198,7 +198,7 @@ def test_a_dead_server_does_not_use_up_the_tries_of_questions_that_a_slow_one_wi
     with serve(Server(echo)) as gone:
         dead = schema.Endpoint(url=gone.url, model=MODEL, concurrency=8)
     with serve(slow):
-        fleet = schema.Asked(
+        fleet = schema.RequestSettings(
             endpoints=(dead, schema.Endpoint(url=slow.url, model=MODEL, concurrency=1)), max_retries=2, timeout=5.0
         )
         answers, _ = ask(requests(30), fleet, RowLog(tmp_path / "log"))
@@ -401,7 +401,7 @@ def test_an_answer_in_parts_is_put_together_and_an_error_in_place_of_one_is_quot
 def test_a_url_that_cannot_be_asked_is_named(tmp_path: Path) -> None:
     endpoint = schema.Endpoint(url="http://127.0.0.1:99999/v1", model=MODEL)
     with pytest.raises(CirfError, match=r"127\.0\.0\.1:99999/v1: not a usable URL"):
-        ask(requests(1), schema.Asked(endpoints=(endpoint,)), RowLog(tmp_path / "log"))
+        ask(requests(1), schema.RequestSettings(endpoints=(endpoint,)), RowLog(tmp_path / "log"))
 
 
 def test_a_body_nested_without_end_is_no_answer(tmp_path: Path) -> None:
@@ -474,7 +474,7 @@ def test_no_redirect_is_followed_and_it_is_said_where_it_leads(tmp_path: Path, m
         with pytest.raises(
             CirfError, match=rf"it redirects to {other.url}/chat/completions\?key=\*\*\*; if that is the right server"
         ):
-            ask(requests(1), schema.Asked(endpoints=(endpoint,), max_retries=1), RowLog(tmp_path / "log"))
+            ask(requests(1), schema.RequestSettings(endpoints=(endpoint,), max_retries=1), RowLog(tmp_path / "log"))
         assert len(server.asked) == 1 and not other.asked
 
 
@@ -486,14 +486,18 @@ def test_a_key_is_not_repeated_by_any_complaint(tmp_path: Path, monkeypatch: pyt
         endpoint = schema.Endpoint(url=server.url, model=MODEL, api_key_env="MY_API_KEY")
         for number in (1, 2):
             with pytest.raises(CirfError, match=r"Bearer \*\*\*") as summary:
-                ask(requests(1, start=number), schema.Asked(endpoints=(endpoint,), max_retries=1), RowLog(tmp_path / "log"))
+                ask(
+                    requests(1, start=number),
+                    schema.RequestSettings(endpoints=(endpoint,), max_retries=1),
+                    RowLog(tmp_path / "log"),
+                )
             assert "secret" not in str(summary.value)
-        dropping = schema.Asked(endpoints=(endpoint,), unanswered="drop")
+        dropping = schema.RequestSettings(endpoints=(endpoint,), unanswered="drop")
         _, refused = ask(requests(1, start=3), dropping, RowLog(tmp_path / "log"))
         assert refused and "secret" not in str(refused)
         monkeypatch.setenv("MY_API_KEY", "sk\u2013secret")
         with pytest.raises(CirfError, match="MY_API_KEY has characters that no API key has"):
-            ask(requests(1, start=8), schema.Asked(endpoints=(endpoint,)), RowLog(tmp_path / "log"))
+            ask(requests(1, start=8), schema.RequestSettings(endpoints=(endpoint,)), RowLog(tmp_path / "log"))
     assert server.keys == {"Bearer sk-secret"}
 
 
@@ -512,20 +516,20 @@ def test_keys_come_from_the_environment_and_go_nowhere_else(tmp_path: Path, monk
         ask(requests(2), section(server), RowLog(tmp_path / "log"))
         assert server.keys == {"Bearer none"}
         endpoint = schema.Endpoint(url=server.url, model=MODEL, api_key_env="MY_API_KEY")
-        ask(requests(4), schema.Asked(endpoints=(endpoint,)), RowLog(tmp_path / "log"))
+        ask(requests(4), schema.RequestSettings(endpoints=(endpoint,)), RowLog(tmp_path / "log"))
         assert "Bearer sk-secret" in server.keys and not any("hf_mine" in str(key) for key in server.keys)
         server.refuse = {"question 9": 401}
         with pytest.raises(CirfError) as summary:
-            ask(requests(1, start=9), schema.Asked(endpoints=(endpoint,)), RowLog(tmp_path / "log"))
+            ask(requests(1, start=9), schema.RequestSettings(endpoints=(endpoint,)), RowLog(tmp_path / "log"))
         monkeypatch.delenv("MY_API_KEY")
         with pytest.raises(CirfError, match="MY_API_KEY is not set"):
-            ask(requests(1, start=8), schema.Asked(endpoints=(endpoint,)), RowLog(tmp_path / "log"))
+            ask(requests(1, start=8), schema.RequestSettings(endpoints=(endpoint,)), RowLog(tmp_path / "log"))
     assert "sk-secret" not in str(summary.value) and "sk-secret" not in (tmp_path / "log").read_text()
 
 
 def test_a_model_without_an_endpoint_is_named(tmp_path: Path) -> None:
     with pytest.raises(CirfError, match="no endpoint serves teacher"):
-        ask(requests(1), schema.Asked(), RowLog(tmp_path / "log"))
+        ask(requests(1), schema.RequestSettings(), RowLog(tmp_path / "log"))
 
 
 def test_every_part_of_a_request_is_part_of_its_key() -> None:
@@ -549,10 +553,10 @@ def test_a_recipe_cannot_send_any_variable(tmp_path: Path, monkeypatch: pytest.M
     with serve(Server(echo)) as server:
         endpoint = schema.Endpoint(url=server.url, model=MODEL, api_key_env=name)
         with pytest.raises(CirfError, match=f"variable {name}, which is not named like an API key.*--allow-env {name}"):
-            ask(requests(1), schema.Asked(endpoints=(endpoint,)), RowLog(tmp_path / "log"))
+            ask(requests(1), schema.RequestSettings(endpoints=(endpoint,)), RowLog(tmp_path / "log"))
         assert not server.asked and not server.keys
         allow([name])
-        ask(requests(1), schema.Asked(endpoints=(endpoint,)), RowLog(tmp_path / "log"))
+        ask(requests(1), schema.RequestSettings(endpoints=(endpoint,)), RowLog(tmp_path / "log"))
         allow([])
         assert server.keys == {"Bearer secret-of-mine"}
 
@@ -564,7 +568,7 @@ def test_no_key_goes_to_another_machine_unencrypted(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("MY_API_KEY", "sk-secret")
     endpoint = schema.Endpoint(url=url.replace("HTTP", "http"), model=MODEL, api_key_env="MY_API_KEY")
     with pytest.raises(CirfError, match="would be sent unencrypted; use https, or add allow_http: true"):
-        ask(requests(1), schema.Asked(endpoints=(endpoint,), timeout=0.1, max_retries=0), RowLog(tmp_path / "log"))
+        ask(requests(1), schema.RequestSettings(endpoints=(endpoint,), timeout=0.1, max_retries=0), RowLog(tmp_path / "log"))
     for fine in (endpoint.model_copy(update={"allow_http": True}), endpoint.model_copy(update={"url": "https://example.com/v1"})):
         check(fine)
 
@@ -581,5 +585,5 @@ def test_the_server_and_the_variable_are_named_before_the_first_request(
 
     with serve(Server(answer)) as server:
         endpoint = schema.Endpoint(url=server.url, model=MODEL, api_key_env="MY_API_KEY")
-        ask(requests(1), schema.Asked(endpoints=(endpoint,)), RowLog(tmp_path / "log"))
+        ask(requests(1), schema.RequestSettings(endpoints=(endpoint,)), RowLog(tmp_path / "log"))
         assert f"{server.url}: requests for {MODEL}, with the API key in MY_API_KEY" in said[0] and "secret" not in said[0]

@@ -23,14 +23,14 @@ from watching import Counting
 
 from cirf.errors import CirfError
 from cirf.methods.token_skip.llmlingua2 import LlmLingua2, batches, chunks, keep_label, load_classifier
-from cirf.methods.token_skip.scorers import Chance, Rules, Setting, get, names
-from cirf.methods.token_skip.shorten import Reasoned, Word, per_word, shorten, weighed, word_spans
+from cirf.methods.token_skip.scorers import RandomScorer, Rules, ScorerSettings, get, names
+from cirf.methods.token_skip.shorten import Solution, Word, per_word, shorten, weighed, word_spans
 from cirf.recipe import schema
 
 
 def levels(text: str, answer: str = "", question: str = "") -> dict[str, int]:
     """The level of every word."""
-    (words,) = Rules().score([Reasoned(question, text, answer)])
+    (words,) = Rules().score([Solution(question, text, answer)])
     return {text[word.start : word.end]: int(word.importance) for word in words}
 
 
@@ -81,7 +81,7 @@ def test_the_answer_and_results() -> None:
 
 def test_rarer_words_and_those_said_more_often_weigh_more() -> None:
     texts = ["pens cost money", "pens cost time", "pens pens grow apples"]
-    rows = Rules().score([Reasoned("", text, "") for text in texts])
+    rows = Rules().score([Solution("", text, "") for text in texts])
     weights = [{text[word.start : word.end]: word.importance for word in row} for text, row in zip(texts, rows, strict=True)]
     assert weights[0]["money"] > weights[0]["cost"] > weights[0]["pens"]
     assert weights[2]["pens"] > weights[1]["pens"]
@@ -89,7 +89,7 @@ def test_rarer_words_and_those_said_more_often_weigh_more() -> None:
 
 def test_function_words_go_first_and_equations_stay() -> None:
     text = "So she will buy 3 of the red pens at $2, and then it is 3 * 2 = $6.\nThis means that the pens cost her 6 dollars."
-    (words,) = Rules().score([Reasoned("What do the pens cost?", text, "6")])
+    (words,) = Rules().score([Solution("What do the pens cost?", text, "6")])
 
     def length(part: str) -> int:
         return len(re.findall(r"\w+|[^\w\s]", part))
@@ -100,8 +100,8 @@ def test_function_words_go_first_and_equations_stay() -> None:
 
 @given(st.lists(st.tuples(st.text(max_size=40), st.text(max_size=60), st.text(max_size=8)), max_size=4), st.integers(0, 3))
 def test_any_text_is_weighed_and_alike_each_time(rows: list[tuple[str, str, str]], seed: int) -> None:
-    texts = [Reasoned(*row) for row in rows]
-    for scorer in (Rules(), Chance(seed)):
+    texts = [Solution(*row) for row in rows]
+    for scorer in (Rules(), RandomScorer(seed)):
         found = scorer.score(texts)
         assert [[word[:2] for word in row] for row in found] == [word_spans(text.rationale) for text in texts]
         assert found == scorer.score(texts)
@@ -109,17 +109,17 @@ def test_any_text_is_weighed_and_alike_each_time(rows: list[tuple[str, str, str]
 
 
 def test_chance_hangs_on_the_seed_and_the_row_alone() -> None:
-    one, other = Reasoned("q", "a b c d e f", "1"), Reasoned("r", "a b c d e f", "1")
-    both = Chance(1).score([one, other])
-    assert both == [*Chance(1).score([one]), *Chance(1).score([other])]
-    assert both[0] != both[1] != Chance(2).score([other])[0]
+    one, other = Solution("q", "a b c d e f", "1"), Solution("r", "a b c d e f", "1")
+    both = RandomScorer(1).score([one, other])
+    assert both == [*RandomScorer(1).score([one]), *RandomScorer(1).score([other])]
+    assert both[0] != both[1] != RandomScorer(2).score([other])[0]
 
 
 def test_scorers_are_found_by_name() -> None:
     assert names() == ("llmlingua2", "rules", "random")
-    setting = Setting(schema.Backbone(), seed=3)
-    text = Reasoned("q", "a b c", "1")
-    assert get("random").make(setting).score([text]) == Chance(3).score([text])
+    setting = ScorerSettings(schema.Backbone(), seed=3)
+    text = Solution("q", "a b c", "1")
+    assert get("random").make(setting).score([text]) == RandomScorer(3).score([text])
     assert get("rules").make(setting).score([text]) == Rules().score([text])
     assert [get(name).asks for name in names()] == [True, False, False]
     with pytest.raises(CirfError, match=r"no scorer 'rule'; the nearest is 'rules' \(all: llmlingua2, "):
@@ -226,13 +226,13 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture(scope="module")
 def scorer(folder: Path) -> LlmLingua2:
-    made = get("llmlingua2").make(Setting(SECTION, source=folder))
+    made = get("llmlingua2").make(ScorerSettings(SECTION, source=folder))
     assert isinstance(made, LlmLingua2)
     return made
 
 
-def texts_of(*rationales: str) -> list[Reasoned]:
-    return [Reasoned("q", rationale, "1") for rationale in rationales]
+def texts_of(*rationales: str) -> list[Solution]:
+    return [Solution("q", rationale, "1") for rationale in rationales]
 
 
 def test_a_words_importance_is_the_mean_probability_of_its_pieces(folder: Path, scorer: LlmLingua2) -> None:
@@ -256,7 +256,7 @@ def test_a_words_importance_is_the_mean_probability_of_its_pieces(folder: Path, 
 
 def test_batches_change_nothing(folder: Path, scorer: LlmLingua2) -> None:
     texts = texts_of("There are 7 + 9 = 16 boxes.", "", "no", " ".join(["A sum of 3 + 4 is 7."] * 12), " \n")
-    alone = get("llmlingua2").make(Setting(SECTION, source=folder, batch_tokens=1))
+    alone = get("llmlingua2").make(ScorerSettings(SECTION, source=folder, batch_tokens=1))
     for one, other in zip(scorer.score(texts), alone.score(texts), strict=True):
         assert [word[:2] for word in one] == [word[:2] for word in other]
         assert [word.importance for word in one] == pytest.approx([word.importance for word in other], abs=1e-5)
@@ -282,7 +282,7 @@ def test_any_text_is_weighed(tmp_path_factory: pytest.TempPathFactory, text: str
     for kind in ("xlm-roberta", "bert"):
         if kind not in _MADE:
             folder = tinyrun.write_classifier(tmp_path_factory.mktemp("any") / kind, kind)
-            _MADE[kind] = get("llmlingua2").make(Setting(SECTION, source=folder))
+            _MADE[kind] = get("llmlingua2").make(ScorerSettings(SECTION, source=folder))
         (words,) = _MADE[kind].score(texts_of(text))
         assert [word[:2] for word in words] == word_spans(text)
         assert all(0 <= word.importance <= 1 for word in words)
@@ -304,7 +304,7 @@ def test_the_label_that_keeps(folder: Path, tmp_path: Path) -> None:
         (tmp_path / path.name).write_bytes(path.read_bytes())
     (tmp_path / "config.json").write_text(json.dumps(named))
     texts = texts_of("There are 7 + 9 = 16 boxes.")
-    ours, other = (get("llmlingua2").make(Setting(SECTION, source=where)).score(texts)[0] for where in (folder, tmp_path))
+    ours, other = (get("llmlingua2").make(ScorerSettings(SECTION, source=where)).score(texts)[0] for where in (folder, tmp_path))
     assert [word.importance for word in ours] == pytest.approx([1 - word.importance for word in other], abs=1e-6)
 
 
@@ -335,5 +335,5 @@ def test_the_published_classifier_is_the_default(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("cirf.methods.token_skip.llmlingua2.load_classifier", load)
     section = SECTION.model_copy(update={"revision": "backbone's", "trust_remote_code": True})
     with pytest.raises(CirfError, match="asked for"):
-        get("llmlingua2").make(Setting(section))
+        get("llmlingua2").make(ScorerSettings(section))
     assert asked == [("microsoft/llmlingua-2-xlm-roberta-large-meetingbank", None, False)]

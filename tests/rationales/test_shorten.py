@@ -16,9 +16,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from cirf.errors import CirfError
-from cirf.methods.soft.sem_cot import briefly, briefly_by_model
+from cirf.methods.soft.sem_cot import shorten_by_model, shorten_by_rule
 from cirf.methods.token_skip.scorers import Rules
-from cirf.methods.token_skip.shorten import Force, Reasoned, Shortened, Word, shorten, word_spans
+from cirf.methods.token_skip.shorten import ForcedWords, Shortened, Solution, Word, shorten, word_spans
 from cirf.recipe import schema
 from cirf.records import Problem, Steps
 from cirf.store.files import RowLog
@@ -87,7 +87,7 @@ def test_a_smaller_ratio_keeps_a_part_of_the_words(
 ) -> None:
     counted, seed, digits = setting
     words = drawn(text, seed)
-    less, more = (shorten(text, words, ratio, counted, Force(digits)) for ratio in sorted((one, other)))
+    less, more = (shorten(text, words, ratio, counted, ForcedWords(digits)) for ratio in sorted((one, other)))
     assert set(less.kept) <= set(more.kept)
     assert (less.tokens, less.whole) == (counted(less.text), counted(text))
     for found in (less, more):
@@ -114,7 +114,7 @@ def test_words_that_count_alike_meet_the_ratio_to_half_a_word(text: str, seed: i
 
 def test_the_ratio_is_met_on_prose() -> None:
     rows = [row["rationale"] for row in tinyrun.sums(30, steps=8)]
-    scored = Rules().score([Reasoned("", text, "") for text in rows])
+    scored = Rules().score([Solution("", text, "") for text in rows])
     for text, words in zip(rows, scored, strict=True):
         assert count(text) > 150
         found = [shorten(text, words, ratio, count) for ratio in RATIOS]
@@ -137,14 +137,14 @@ def test_few_texts_are_counted() -> None:
 def test_forced_words_stay_whatever_they_weigh() -> None:
     text = "Step 1: She has 3 pens, ½ of them red. Steps: none.\n4 stay"
     words = weighed(text, [float(len(text[a:b]) > 3 and text[a:b].isalpha()) for a, b in word_spans(text)])
-    digits = shorten(text, words, 0.3, words_in, Force(digits=True))
+    digits = shorten(text, words, 0.3, words_in, ForcedWords(digits=True))
     assert digits.text == "1: 3 ½\n4"
-    strings = Force(strings=("Step", ":", "4 st", ""))
+    strings = ForcedWords(strings=("Step", ":", "4 st", ""))
     assert shorten(text, words, 0.01, words_in, strings).text == "Step 1: Steps:"
-    assert shorten(text, words, 0.01, words_in, Force(strings=("Step",))).text == "Step"
-    both = shorten(text, words, 0.1, words_in, Force(digits=True, strings=("red",)))
+    assert shorten(text, words, 0.01, words_in, ForcedWords(strings=("Step",))).text == "Step"
+    both = shorten(text, words, 0.1, words_in, ForcedWords(digits=True, strings=("red",)))
     assert both.text == "1: 3 ½ red.\n4" and both.ratio > 0.1
-    assert shorten("1 2 3", weighed("1 2 3", [0, 0, 0]), 0.5, words_in, Force(digits=True)).text == "1 2 3"
+    assert shorten("1 2 3", weighed("1 2 3", [0, 0, 0]), 0.5, words_in, ForcedWords(digits=True)).text == "1 2 3"
 
 
 def test_nothing_and_one_word() -> None:
@@ -173,11 +173,11 @@ STEPS = [
 
 
 def test_the_rule_keeps_what_matters_most_on_one_line() -> None:
-    found = briefly(STEPS, PROBLEMS, 6)
+    found = shorten_by_rule(STEPS, PROBLEMS, 6)
     assert [brief.by for brief in found] == ["rule"] * 3
     assert found[0].text == "48/2 = 24 48+24 = 72" and found[1].text == "It is 9."
     assert "2 + 2 = 4" in found[2].text and len(found[2].text.split()) == 6
-    assert [len(brief.text.split()) for brief in briefly(STEPS, PROBLEMS, 2)] == [2, 2, 2]
+    assert [len(brief.text.split()) for brief in shorten_by_rule(STEPS, PROBLEMS, 2)] == [2, 2, 2]
 
 
 def test_a_model_writes_is_cut_and_stood_in_for(tmp_path: Path) -> None:
@@ -191,8 +191,8 @@ def test_a_model_writes_is_cut_and_stood_in_for(tmp_path: Path) -> None:
     with serve(Server(reply)) as server:
         endpoint = schema.Endpoint(url=server.url, model="m")
         section = schema.ResultWriter(endpoints=(endpoint,), max_retries=2)
-        found = briefly_by_model(STEPS, PROBLEMS, 5, section, log, 1)
-        again = briefly_by_model(STEPS, PROBLEMS, 5, section, RowLog(tmp_path / "log.jsonl"), 1)
+        found = shorten_by_model(STEPS, PROBLEMS, 5, section, log, 1)
+        again = shorten_by_model(STEPS, PROBLEMS, 5, section, RowLog(tmp_path / "log.jsonl"), 1)
         assert len(server.asked) == 3 + 1  # what was answered is not asked again, what was empty is
         prompt = server.asked[0]["messages"][-1]["content"]
     assert "at most 5 words" in prompt and all(body["temperature"] == 0.2 for body in server.asked)
@@ -204,4 +204,4 @@ def test_servers_are_needed_and_must_agree(tmp_path: Path) -> None:
     for endpoints, fault in (((), "name one server"), (("m", "n"), "all must have the same model")):
         section = schema.ResultWriter(endpoints=tuple(schema.Endpoint(url="http://x", model=name) for name in endpoints))
         with pytest.raises(CirfError, match=fault):
-            briefly_by_model(STEPS, PROBLEMS, 5, section, RowLog(tmp_path / "log.jsonl"), 1)
+            shorten_by_model(STEPS, PROBLEMS, 5, section, RowLog(tmp_path / "log.jsonl"), 1)

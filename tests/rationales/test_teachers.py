@@ -13,7 +13,7 @@ from cirf.errors import CirfError
 from cirf.rationales.collect import collect
 from cirf.rationales.teachers import statistics, teach
 from cirf.recipe import schema
-from cirf.records import Problem, Taught
+from cirf.records import Problem, TeacherRationale
 from cirf.store.files import RowLog
 from cirf.tasks.task import Task
 
@@ -61,7 +61,9 @@ def test_every_question_is_asked_of_every_model_with_the_papers_prompt(
 def test_of_two_teachers_and_one_rationale_each_teacher_has_a_share(tasks: dict[str, Task]) -> None:
     asked = [Problem(f"sums/train/{place}", "sums", f"Ann has 3 pens and buys {place}. How many?", "7") for place in range(40)]
     rows = [
-        Taught(problem.id, model, 0, f"{model}: 3 + 4 = 7. The answer is 7.", "p", "stop", 9, model == "n" or place < 38, 1)
+        TeacherRationale(
+            problem.id, model, 0, f"{model}: 3 + 4 = 7. The answer is 7.", "p", "stop", 9, model == "n" or place < 38, 1
+        )
         for place, problem in enumerate(asked)
         for model in ("m", "n")
     ]
@@ -156,9 +158,9 @@ def test_all_samples_are_asked_for_where_the_recipe_says_so(
 
 
 def test_an_answer_cut_off_at_its_cap_will_not_do() -> None:
-    from cirf.records import Taught
+    from cirf.records import TeacherRationale
 
-    row = Taught("p", "m", 0, "Step 1: ...", "h", "length", 4096, None, 3)
+    row = TeacherRationale("p", "m", 0, "Step 1: ...", "h", "length", 4096, None, 3)
     assert row.fault("drop") == row.fault("keep") == "cut off"
 
 

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from cirf.recipe.schema import Recipe
-from cirf.report.model_cards import Known, Source, card_from_report, cell, licence_of, model_card, sources
+from cirf.report.model_cards import DataSource, ModelFacts, card_from_report, cell, licence_of, model_card, sources
 from cirf.tasks import get, names
 
 FUNCTIONS = {
@@ -47,11 +47,11 @@ def test_a_card_says_what_it_is_and_how_to_load_it(data):
 def test_a_card_shows_an_output_as_it_is_written(data, opening):
     recipe = copy.deepcopy(data["recipe"])
     recipe["vocabulary"]["opening"] = opening
-    card = model_card("cirf_full", recipe, Known(functions=FUNCTIONS, example="<cirf_011>5<cirf_003>8</think>8"))
+    card = model_card("cirf_full", recipe, ModelFacts(functions=FUNCTIONS, example="<cirf_011>5<cirf_003>8</think>8"))
     assert "An output for a held-out question:\n\n```\n<cirf_011>5<cirf_003>8</think>8\n```" in card
-    assert "An output for" not in model_card("cirf_full", recipe, Known(functions=FUNCTIONS))
+    assert "An output for" not in model_card("cirf_full", recipe, ModelFacts(functions=FUNCTIONS))
     assert ("ends the prompt with `<think>`" in card) == (opening == "prompt")
-    assert "split it at `</think>`" in card and "split it" not in model_card("sft_cot", recipe, Known())
+    assert "split it at `</think>`" in card and "split it" not in model_card("sft_cot", recipe, ModelFacts())
 
 
 def test_the_code_of_a_card_is_python(data):
@@ -65,7 +65,7 @@ def test_a_baselines_card_speaks_of_no_tokens(data):
 
 
 def test_a_card_can_be_written_before_any_evaluation(data):
-    front, body = parts(model_card("cirf_full", data["recipe"], Known(functions=FUNCTIONS)))
+    front, body = parts(model_card("cirf_full", data["recipe"], ModelFacts(functions=FUNCTIONS)))
     assert "model-index" not in front and "Not evaluated" in body
 
 
@@ -75,15 +75,15 @@ def test_a_card_can_be_written_before_any_evaluation(data):
 def test_only_a_hub_id_is_a_base_model(data, source, base):
     recipe = copy.deepcopy(data["recipe"])
     recipe["backbone"]["model"] = source
-    front, _ = parts(model_card("direct_sft", recipe, Known()))
+    front, _ = parts(model_card("direct_sft", recipe, ModelFacts()))
     assert front.get("base_model") == base and "license" not in front
 
 
 def test_an_override_of_the_method_is_what_counts(data):
     recipe = copy.deepcopy(data["recipe"])
     recipe["finetune"]["overrides"] = {"direct_sft": {"learning_rate": 3e-4, "epochs": None}}
-    assert "0.0003 (cosine)" in model_card("direct_sft", recipe, Known()) and "0.001 (cosine)" in model_card(
-        "cirf_full", recipe, Known()
+    assert "0.0003 (cosine)" in model_card("direct_sft", recipe, ModelFacts()) and "0.001 (cosine)" in model_card(
+        "cirf_full", recipe, ModelFacts()
     )
 
 
@@ -115,8 +115,8 @@ def test_the_cap_of_the_example_is_that_of_the_trace_and_the_longest_answer(data
     recipe = copy.deepcopy(data["recipe"])
     recipe["evaluate"] |= {"max_trace_tokens": 100, "max_new_tokens": 300}
     monkeypatch.setattr(svamp, "TASK", replace(svamp.TASK, cap=50))
-    assert "max_new_tokens=150)" in model_card("cirf_full", recipe, Known(functions=FUNCTIONS))
-    assert "max_new_tokens=300)" in model_card("sft_cot", recipe, Known())
+    assert "max_new_tokens=150)" in model_card("cirf_full", recipe, ModelFacts(functions=FUNCTIONS))
+    assert "max_new_tokens=300)" in model_card("sft_cot", recipe, ModelFacts())
 
 
 def test_a_card_says_which_libraries_read_the_model(data):
@@ -159,7 +159,7 @@ def test_a_card_names_no_folder_of_the_makers_machine(data):
     card = model_card(
         "cirf_full",
         recipe,
-        Known(functions=FUNCTIONS, own={"settings": {"guide": "/home/ann/guide"}}, guide="/home/ann/guide"),
+        ModelFacts(functions=FUNCTIONS, own={"settings": {"guide": "/home/ann/guide"}}, guide="/home/ann/guide"),
     )
     for place in ("/home", "/data", "~/"):
         assert place not in card
@@ -191,10 +191,10 @@ def test_one_licence_is_named_where_all_that_is_trained_on_agree():
     assert licence_of(sources(made("gsm8k", "scienceqa"))) == "mit"  # evaluation alone
     assert licence_of(sources(made("gsm8k", "chain_sum"))) is None
     assert licence_of(sources(made("gsm8k", source="files", files=["a.jsonl"]))) is None
-    assert licence_of([Source("mine", "rows", "")]) is None
+    assert licence_of([DataSource("mine", "rows", "")]) is None
 
 
 def test_a_teacher_is_named():
     endpoints = [{"url": "http://localhost:1/v1", "model": "big"}, {"url": "http://localhost:2/v1", "model": "big"}]
     found = sources(made("gsm8k", source="teacher", teacher={"endpoints": endpoints}))
-    assert found[1:] == [Source("rationales", "written by big", "")]
+    assert found[1:] == [DataSource("rationales", "written by big", "")]

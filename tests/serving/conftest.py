@@ -11,7 +11,7 @@ import tinyrun
 import torch
 from running import Running
 
-from cirf.serving.model import Served, load_served
+from cirf.serving.model import ServedModel, load_served
 
 LABELS = {"0": "adds", "1": "multiplies", "2": "not flip", "3": "divides"}
 RECIPE = """
@@ -57,25 +57,25 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 @pytest.fixture(scope="session")
-def models(folders: tuple[Path, Path]) -> list[Served]:
+def models(folders: tuple[Path, Path]) -> list[ServedModel]:
     """Both, loaded."""
     return [load_served(folder) for folder in folders]
 
 
 @pytest.fixture(scope="session")
-def traces(models: list[Served]) -> Served:
+def traces(models: list[ServedModel]) -> ServedModel:
     """The model of functional tokens."""
     return models[0]
 
 
 @pytest.fixture(scope="session")
-def prose(models: list[Served]) -> Served:
+def prose(models: list[ServedModel]) -> ServedModel:
     """The model without."""
     return models[1]
 
 
 @pytest.fixture(scope="module")
-def server(models: list[Served]) -> Iterator[Running]:
+def server(models: list[ServedModel]) -> Iterator[Running]:
     """A server of both with the usual limits."""
     with Running(models) as running:
         yield running

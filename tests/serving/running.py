@@ -15,7 +15,7 @@ from openai import OpenAI
 
 from cirf.serving.api import build
 from cirf.serving.limits import Limits
-from cirf.serving.model import Served
+from cirf.serving.model import ServedModel
 from cirf.serving.server import address, bind, make_server
 
 PATIENCE = 60.0
@@ -24,7 +24,7 @@ PATIENCE = 60.0
 class Running:
     """The server while it runs; ``told`` is what a client gets back: status, headers, body."""
 
-    def __init__(self, models: Sequence[Served], key: str | None = None, local: bool = True, **limits: Any) -> None:
+    def __init__(self, models: Sequence[ServedModel], key: str | None = None, local: bool = True, **limits: Any) -> None:
         self.socket = bind("127.0.0.1", 0)
         self.url, self.key = address(self.socket), key
         ready = threading.Event()
@@ -114,7 +114,7 @@ class Gate:
 
 
 @contextlib.contextmanager
-def held(served: Served, steps: int = 0) -> Iterator[Gate]:
+def held(served: ServedModel, steps: int = 0) -> Iterator[Gate]:
     """The model waits before every step until it is allowed to take it; free again at the end."""
     gate = Gate()
     gate.allow(steps)

@@ -15,7 +15,7 @@ from test_serving_answers import alone
 from cirf.lm.decoding.calculator import Calculator
 from cirf.lm.decoding.trace_grammar import Steering
 from cirf.serving.api import policy, render
-from cirf.serving.model import Served
+from cirf.serving.model import ServedModel
 
 in_chromium = [
     pytest.mark.slow,
@@ -72,7 +72,7 @@ class TestInChromium:
     pytestmark = in_chromium
 
     def test_a_question_is_answered_by_both_with_labels_results_and_time(
-        self, page: Browser, traces: Served, prose: Served
+        self, page: Browser, traces: ServedModel, prose: ServedModel
     ) -> None:
         ask(page, "What is 12 plus 7?", budget="3")
         page.wait(DONE)
@@ -86,7 +86,7 @@ class TestInChromium:
         assert shown(page, 1, ".prose") == alone(prose, "What is 12 plus 7?")[1] and shown(page, 1, ".chip") == ""
         assert shown(page, 0, ".meaning > ol > li").count("might have been") == len(steps)
 
-    def test_tokens_appear_as_they_are_made_and_stopping_stops(self, page: Browser, traces: Served) -> None:
+    def test_tokens_appear_as_they_are_made_and_stopping_stops(self, page: Browser, traces: ServedModel) -> None:
         with held(traces) as gate:
             ask(page, "Hi?", budget="9")
             gate.allow(3)
@@ -103,7 +103,7 @@ class TestInChromium:
         counts = [int(found) for found in re.findall(r": (\d+) of 5", shown(page, 0, ".ballot li"))]
         assert sum(counts) == 5
 
-    def test_results_can_be_left_out_and_options_are_put_by_letter(self, page: Browser, traces: Served) -> None:
+    def test_results_can_be_left_out_and_options_are_put_by_letter(self, page: Browser, traces: ServedModel) -> None:
         page.run("document.getElementById('results').checked = false")
         ask(page, "Which?", options="cat\\ndog", budget="4")
         page.wait(DONE)
@@ -148,7 +148,7 @@ class TestInChromium:
         ground = browser.run("getComputedStyle(document.body).backgroundColor")
         assert ground == ("rgb(18, 21, 27)" if dark else "rgb(246, 247, 249)") and browser.errors == []
 
-    def test_where_a_key_is_needed_it_is_asked_for(self, browser: Browser, models: list[Served]) -> None:
+    def test_where_a_key_is_needed_it_is_asked_for(self, browser: Browser, models: list[ServedModel]) -> None:
         with Running(models, key="0123456789abcdefXYZ") as running:
             browser.open(running.url)
             browser.wait("!document.getElementById('key-row').hidden")

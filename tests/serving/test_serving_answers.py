@@ -23,12 +23,12 @@ from cirf.lm.decoding.generate import Decoding, Output, generate_one, sample_man
 from cirf.lm.decoding.trace_grammar import Steering
 from cirf.lm.prompt import prompt_text, stop_ids
 from cirf.serving.completions import same
-from cirf.serving.model import Served
+from cirf.serving.model import ServedModel
 
 QUESTIONS = ["Hi?", "What is 12 plus 7?", "Anna has 3 apples and buys 4 more. How many apples are there now?", "yes", "0 1 2" * 9]
 
 
-def alone(served: Served, text: str, steering: Steering | None = None, cap: int | None = None) -> tuple[str, str, int, str]:
+def alone(served: ServedModel, text: str, steering: Steering | None = None, cap: int | None = None) -> tuple[str, str, int, str]:
     """Trace, answer, tokens and how it ended, asked one at a time as by ``cirf ask``."""
     made = generate_one(
         served.model,
@@ -68,13 +68,13 @@ def streamed(running: Running, name: str, text: str, **more: Any) -> tuple[str, 
 
 
 @pytest.mark.parametrize("name", ["traces", "prose"])
-def test_alone_it_is_what_is_answered_to_ask(server: Running, models: list[Served], name: str) -> None:
+def test_alone_it_is_what_is_answered_to_ask(server: Running, models: list[ServedModel], name: str) -> None:
     served = next(one for one in models if one.name == name)
     for text in QUESTIONS:
         assert asked(server, name, text) == streamed(server, name, text) == alone(served, text)
 
 
-def test_in_a_crowd_too_whatever_else_is_asked(server: Running, traces: Served, prose: Served) -> None:
+def test_in_a_crowd_too_whatever_else_is_asked(server: Running, traces: ServedModel, prose: ServedModel) -> None:
     budget = {"extra_body": {"cirf": {"budget": 2, "result_tokens": 3}}}
     wanted, calls = [], []
     for place, text in enumerate(QUESTIONS * 3):
@@ -94,7 +94,7 @@ def test_in_a_crowd_too_whatever_else_is_asked(server: Running, traces: Served, 
         assert [one.result() for one in found] == wanted
 
 
-def test_limits_of_codes_are_those_of_the_request_and_of_the_server(server: Running, traces: Served) -> None:
+def test_limits_of_codes_are_those_of_the_request_and_of_the_server(server: Running, traces: ServedModel) -> None:
     free = asked(server, "traces", "Hi?")
     assert free[0].count("<cirf_003>") > 5
     within = asked(server, "traces", "Hi?", extra_body={"cirf": {"at_most": {"0": 0, "3": 2}}})
@@ -104,7 +104,7 @@ def test_limits_of_codes_are_those_of_the_request_and_of_the_server(server: Runn
         assert asked(limited, "traces", "Hi?")[0].count("<cirf_003>") == 5
 
 
-def test_what_waits_and_is_asked_alike_is_one_batch(server: Running, traces: Served) -> None:
+def test_what_waits_and_is_asked_alike_is_one_batch(server: Running, traces: ServedModel) -> None:
     with ThreadPoolExecutor(8) as pool, held(traces) as gate:
         first = pool.submit(server.chat, question("first"))
         server.until(running=1)
@@ -118,7 +118,7 @@ def test_what_waits_and_is_asked_alike_is_one_batch(server: Running, traces: Ser
             assert summary["cirf"]["together"] == 5 and summary["usage"]["completion_tokens"] <= 2 + place
 
 
-def test_sampled_answers_are_those_of_their_seed_alone_and_in_a_crowd(server: Running, traces: Served) -> None:
+def test_sampled_answers_are_those_of_their_seed_alone_and_in_a_crowd(server: Running, traces: ServedModel) -> None:
     prompt = prompt_text(traces.tokenizer, QUESTIONS[1])
     wanted = [
         traces.read(output.text, output.truncated)
@@ -145,7 +145,7 @@ def test_without_a_seed_every_answer_is_another_and_says_its_seed(server: Runnin
 
 @pytest.mark.parametrize("name", ["traces", "prose"])
 def test_a_calculator_is_had_by_every_model(
-    server: Running, models: list[Served], name: str, monkeypatch: pytest.MonkeyPatch
+    server: Running, models: list[ServedModel], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served = next(one for one in models if one.name == name)
     end = stop_ids(served.model, served.tokenizer)[0]
@@ -161,7 +161,7 @@ def test_a_calculator_is_had_by_every_model(
         assert asked(server, name, "yes", extra_body={"cirf": {"calculator": True, "budget": 1}})[2] == 1
 
 
-def test_votes_are_counted_and_the_majority_answers(server: Running, traces: Served) -> None:
+def test_votes_are_counted_and_the_majority_answers(server: Running, traces: ServedModel) -> None:
     steered = {"budget": 1, "result_tokens": 1}
     prompt = prompt_text(traces.tokenizer, "yes")
     steer = traces.steer(Steering(**steered))
@@ -184,7 +184,7 @@ def test_votes_are_counted_and_the_majority_answers(server: Running, traces: Ser
     assert chunks[-1].cirf["votes"] == ballot
 
 
-def test_votes_that_could_change_nothing_are_left(server: Running, traces: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_votes_that_could_change_nothing_are_left(server: Running, traces: ServedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     stops = [*stop_ids(traces.model, traces.tokenizer), *range(100, 160)]  # so that answers end early, and not all at once
     for module in ("prompt", "decoding.generate"):
         monkeypatch.setattr(f"cirf.lm.{module}.stop_ids", lambda model, tokenizer: stops)
@@ -213,7 +213,7 @@ def _elected(drawn: Sequence[Output], answers: Sequence[str], same: Callable[[st
     return election, last
 
 
-def test_every_functional_token_is_explained(server: Running, traces: Served) -> None:
+def test_every_functional_token_is_explained(server: Running, traces: ServedModel) -> None:
     import torch
 
     summary = server.chat(question("What is 12 plus 7?", cirf={"budget": 3, "result_tokens": 2, "explain": True}))[2]
@@ -234,7 +234,7 @@ def test_every_functional_token_is_explained(server: Running, traces: Served) ->
     assert len(listed) == 3 and listed == sorted(listed, reverse=True) and listed[0] <= float(chances.max()) + 1e-5
 
 
-def test_a_conversation_goes_by_the_models_template(server: Running, traces: Served) -> None:
+def test_a_conversation_goes_by_the_models_template(server: Running, traces: ServedModel) -> None:
     turns = [
         {"role": "developer", "content": "Be brief."},
         {"role": "user", "content": "What is 1+1?"},
@@ -271,18 +271,18 @@ TRACE = ["<cirf>", "</cirf>", "<cirf_000>", "<cirf_003>", "<cirf_0", "<ci", "48"
 PROSE = ["#### ", "####", "#", " ", "\n", "4 + 8 = 12", "72", "�"]
 
 
-def at_once(served: Served, text: str, cut: bool = False) -> str:
+def at_once(served: ServedModel, text: str, cut: bool = False) -> str:
     return Lines(served).more(text, over=True, cut=cut)
 
 
-def in_pieces(served: Served, texts: list[str], whole: str, cut: bool = False) -> str:
+def in_pieces(served: ServedModel, texts: list[str], whole: str, cut: bool = False) -> str:
     lines = Lines(served)
     return "".join([lines.more(text, over=False) for text in texts]) + lines.more(whole, over=True, cut=cut)
 
 
 @pytest.mark.parametrize("name", ["traces", "prose"])
 @pytest.mark.parametrize("steering", [None, Steering(), Steering(budget=2, result_tokens=3), Steering(results=False)])
-def test_what_a_model_writes_is_shown_alike(models: list[Served], name: str, steering: Steering | None) -> None:
+def test_what_a_model_writes_is_shown_alike(models: list[ServedModel], name: str, steering: Steering | None) -> None:
     served = next(one for one in models if one.name == name)
     for asked in ASKED:
         texts: list[str] = []
@@ -300,7 +300,7 @@ def test_what_a_model_writes_is_shown_alike(models: list[Served], name: str, ste
 
 
 @given(pieces=st.lists(st.sampled_from(TRACE), max_size=14), opened=st.booleans(), cut=st.booleans())
-def test_any_trace_is_shown_alike(traces: Served, pieces: list[str], opened: bool, cut: bool) -> None:
+def test_any_trace_is_shown_alike(traces: ServedModel, pieces: list[str], opened: bool, cut: bool) -> None:
     whole, served = "".join(pieces), dataclasses.replace(traces, opened=opened)
     shown = in_pieces(served, [whole[:end] for end in range(len(whole))], whole, cut)
     assert shown == at_once(served, whole, cut)
@@ -309,12 +309,12 @@ def test_any_trace_is_shown_alike(traces: Served, pieces: list[str], opened: boo
 
 
 @given(pieces=st.lists(st.sampled_from(PROSE), max_size=10))
-def test_any_prose_is_shown_alike(prose: Served, pieces: list[str]) -> None:
+def test_any_prose_is_shown_alike(prose: ServedModel, pieces: list[str]) -> None:
     whole = "".join(pieces)
     assert in_pieces(prose, [whole[:end] for end in range(len(whole))], whole) == at_once(prose, whole)
 
 
-def test_a_step_is_shown_once_its_result_is_whole_and_the_answer_as_it_comes(traces: Served) -> None:
+def test_a_step_is_shown_once_its_result_is_whole_and_the_answer_as_it_comes(traces: ServedModel) -> None:
     lines = Lines(traces)
     first = f"  <cirf_000>   {'adds':28} 48\n"
     assert lines.more("<cirf_000>48", over=False) == ""
@@ -327,7 +327,7 @@ def test_a_step_is_shown_once_its_result_is_whole_and_the_answer_as_it_comes(tra
     assert lines.more("<cirf_000>48<cirf_003>72</cirf>72", over=True) == "2\n"
 
 
-def test_prose_comes_as_it_is_written_and_its_answer_on_a_line_of_its_own(prose: Served) -> None:
+def test_prose_comes_as_it_is_written_and_its_answer_on_a_line_of_its_own(prose: ServedModel) -> None:
     lines = Lines(prose)
     assert lines.more("4 + 8 = 12", over=False) == "4 + 8 = 12"
     assert lines.more("4 + 8 = 12\n#### 1", over=False) == ""

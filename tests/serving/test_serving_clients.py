@@ -19,12 +19,12 @@ from openai import OpenAI
 from running import PATIENCE, Running, held, question, wait_for
 from test_serving_answers import alone
 
-from cirf.serving.model import Served
+from cirf.serving.model import ServedModel
 
 HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 500\r\n"
 
 
-def test_a_stream_that_nobody_reads_any_more_ends_and_its_neighbour_does_not(server: Running, prose: Served) -> None:
+def test_a_stream_that_nobody_reads_any_more_ends_and_its_neighbour_does_not(server: Running, prose: ServedModel) -> None:
     asking = {"model": "prose", "messages": [{"role": "user", "content": "yes"}]}
     endless = question("never", model="prose", max_tokens=200, stream=True)
     assert alone(prose, "never", cap=200)[3] == "length"
@@ -48,7 +48,7 @@ def test_a_stream_that_nobody_reads_any_more_ends_and_its_neighbour_does_not(ser
     assert neighbour.result()[2]["choices"][0]["message"]["content"] == alone(prose, "yes", cap=6)[1]
 
 
-def test_one_that_waits_and_goes_is_never_begun(server: Running, traces: Served) -> None:
+def test_one_that_waits_and_goes_is_never_begun(server: Running, traces: ServedModel) -> None:
     with ThreadPoolExecutor(1) as pool, held(traces) as gate:
         first = pool.submit(server.chat, question("Hi?", max_tokens=2))
         server.until(running=1)
@@ -64,13 +64,13 @@ def test_one_that_waits_and_goes_is_never_begun(server: Running, traces: Served)
 
 
 @pytest.mark.parametrize("sent", [b"", b"POST /v1/chat", HEAD])
-def test_who_does_not_send_a_request_is_cut_off(models: list[Served], sent: bytes) -> None:
+def test_who_does_not_send_a_request_is_cut_off(models: list[ServedModel], sent: bytes) -> None:
     with Running(models, slow=0.3) as running, running.connect() as slow:
         slow.sendall(sent)
         assert slow.recv(100) == b""
 
 
-def test_who_sends_half_a_request_is_told_and_cut_off(models: list[Served]) -> None:
+def test_who_sends_half_a_request_is_told_and_cut_off(models: list[ServedModel]) -> None:
     with Running(models, slow=0.3) as running, running.connect() as slow:
         slow.sendall(HEAD + b"\r\n{")
         summary = b""
@@ -80,7 +80,7 @@ def test_who_sends_half_a_request_is_told_and_cut_off(models: list[Served]) -> N
         assert running.send("GET", "/health")[0] == 200
 
 
-def test_who_takes_nothing_is_cut_off(models: list[Served]) -> None:
+def test_who_takes_nothing_is_cut_off(models: list[ServedModel]) -> None:
     with Running(models, slow=0.5) as running:
         running.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
         body = json.dumps({"model": "prose", "messages": [{"role": "user", "content": "yes"}], "stream": True, "n": 32}
@@ -99,7 +99,7 @@ def test_who_takes_nothing_is_cut_off(models: list[Served]) -> None:
             assert taken < 1_000_000
 
 
-def test_what_is_being_answered_is_finished_when_the_server_is_stopped(models: list[Served], traces: Served) -> None:
+def test_what_is_being_answered_is_finished_when_the_server_is_stopped(models: list[ServedModel], traces: ServedModel) -> None:
     running = Running(models)
     with ThreadPoolExecutor(2) as pool, held(traces) as gate:
         first = pool.submit(running.chat, question("Hi?"))
@@ -114,7 +114,7 @@ def test_what_is_being_answered_is_finished_when_the_server_is_stopped(models: l
     running.stop()
 
 
-def test_what_takes_too_long_is_let_go_when_the_server_is_stopped(models: list[Served], traces: Served) -> None:
+def test_what_takes_too_long_is_let_go_when_the_server_is_stopped(models: list[ServedModel], traces: ServedModel) -> None:
     running = Running(models, drain=1)
     with ThreadPoolExecutor(1) as pool, held(traces) as gate:
         first = pool.submit(running.send, "POST", "/v1/chat/completions", question("Hi?"))
@@ -134,7 +134,7 @@ def _answers(running: Running) -> bool:
     return True
 
 
-def test_the_command_serves_answers_and_stops_cleanly(folders: tuple[Path, Path], traces: Served, tmp_path: Path) -> None:
+def test_the_command_serves_answers_and_stops_cleanly(folders: tuple[Path, Path], traces: ServedModel, tmp_path: Path) -> None:
     main, beside = folders
     arguments = ["-m", "cirf", "serve", main, "--compare", beside, "--port", "0", "--json", "--api-key-env", "CIRF_TEST_KEY"]
     environment = tinyrun.ENVIRONMENT | {"CIRF_TEST_KEY": "a-key-that-is-long-enough"}

@@ -12,7 +12,7 @@ from running import Running, question
 import cirf
 from cirf.serving import answers
 from cirf.serving.limits import Limits
-from cirf.serving.model import Served
+from cirf.serving.model import ServedModel
 from cirf.serving.schemas import PENALTIES, UNSUPPORTED, ChatRequest
 
 KEY = "0123456789abcdefXYZ"
@@ -37,7 +37,7 @@ def test_it_names_the_models_the_limits_and_every_refusal(server: Running) -> No
     fields = summary["components"]["schemas"]["ChatRequest"]["properties"]
     assert fields["model"]["enum"] == ["traces", "prose"]
     assert summary["paths"]["/v1/models/{name}"]["get"]["parameters"][0]["schema"]["enum"] == ["traces", "prose"]
-    assert fields["n"]["maximum"] == summary["components"]["schemas"]["Own"]["properties"]["votes"]["maximum"] == Limits().votes
+    assert fields["n"]["maximum"] == summary["components"]["schemas"]["CirfOptions"]["properties"]["votes"]["maximum"] == Limits().votes
     usual = {"200", "403", "408", "413", "415", "500", "503"}
     for path, more in (("/", set()), ("/health", set()), ("/v1/models", set()), ("/v1/models/{name}", {"404"})):
         assert set(summary["paths"][path]["get"]["responses"]) == usual | more
@@ -50,7 +50,7 @@ def test_it_names_the_models_the_limits_and_every_refusal(server: Running) -> No
     assert pointed <= set(summary["components"]["schemas"])
 
 
-def test_it_says_where_a_key_is_needed_and_needs_none_itself(models: list[Served]) -> None:
+def test_it_says_where_a_key_is_needed_and_needs_none_itself(models: list[ServedModel]) -> None:
     with Running(models, key=KEY, local=False) as running:
         summary = described(running)
         assert running.send("GET", "/v1/models", headers={"Authorization": f"Bearer {KEY}"})[0] == 200

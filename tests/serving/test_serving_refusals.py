@@ -23,7 +23,7 @@ from cirf.lm.prompt import encode, prompt_text
 from cirf.lm.vocabulary import read_trace, token_names
 from cirf.serving.api import job_of
 from cirf.serving.limits import Limits
-from cirf.serving.model import Served
+from cirf.serving.model import ServedModel
 from cirf.serving.reading import StreamReader, read_output
 from cirf.serving.schemas import ChatRequest
 from cirf.serving.server import is_loopback
@@ -160,7 +160,7 @@ def test_what_is_loopback() -> None:
     assert not any(map(is_loopback, ("0.0.0.0", "::", "192.168.0.1", "example.org", "")))
 
 
-def test_a_key_is_asked_for_and_never_logged(models: list[Served], caplog: Any, capfd: Any) -> None:
+def test_a_key_is_asked_for_and_never_logged(models: list[ServedModel], caplog: Any, capfd: Any) -> None:
     caplog.set_level(logging.DEBUG)
     with Running(models, key=KEY, local=False) as running:
         for headers in (
@@ -181,7 +181,7 @@ def test_a_key_is_asked_for_and_never_logged(models: list[Served], caplog: Any, 
     assert KEY not in caplog.text + "".join(capfd.readouterr())
 
 
-def test_too_much_at_once_is_refused_with_a_time_to_come_back(models: list[Served], traces: Served) -> None:
+def test_too_much_at_once_is_refused_with_a_time_to_come_back(models: list[ServedModel], traces: ServedModel) -> None:
     with Running(models, queue=2) as running, ThreadPoolExecutor(4) as pool, held(traces) as gate:
         first = pool.submit(running.chat, question("Hi?"))
         running.until(running=1)
@@ -194,7 +194,7 @@ def test_too_much_at_once_is_refused_with_a_time_to_come_back(models: list[Serve
         assert [one.result()[0] for one in (first, *others)] == [200] * 3
 
 
-def test_a_request_has_its_time(models: list[Served], traces: Served) -> None:
+def test_a_request_has_its_time(models: list[ServedModel], traces: ServedModel) -> None:
     with Running(models, seconds=0.5) as running, ThreadPoolExecutor(3) as pool, held(traces) as gate:
         first = pool.submit(running.chat, question("Hi?"))
         running.until(running=1)
@@ -210,7 +210,7 @@ def test_a_request_has_its_time(models: list[Served], traces: Served) -> None:
         gate.allow(10**6)
 
 
-def test_too_many_open_requests_are_refused(models: list[Served], traces: Served) -> None:
+def test_too_many_open_requests_are_refused(models: list[ServedModel], traces: ServedModel) -> None:
     with Running(models, requests=1) as running, ThreadPoolExecutor(1) as pool, held(traces, steps=1) as gate:
         first = pool.submit(running.chat, question("Hi?"))
         wait_for(lambda: gate.steps == 1)  # asking the server instead would open connections of which the third is cut off
@@ -222,7 +222,7 @@ def test_too_many_open_requests_are_refused(models: list[Served], traces: Served
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_fault_inside_is_logged_and_not_shown(server: Running, traces: Served, caplog: Any, stream: bool) -> None:
+def test_a_fault_inside_is_logged_and_not_shown(server: Running, traces: ServedModel, caplog: Any, stream: bool) -> None:
     class Fault(Gate):
         def __call__(self, *_: Any) -> None:
             raise RuntimeError("the inside")
@@ -237,7 +237,7 @@ def test_a_fault_inside_is_logged_and_not_shown(server: Running, traces: Served,
 
 
 def test_one_that_cannot_be_answered_does_not_fail_the_others(
-    server: Running, traces: Served, monkeypatch: pytest.MonkeyPatch
+    server: Running, traces: ServedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     follow = decode.follow
 
@@ -291,7 +291,7 @@ HOSTILE = [
 FORM = re.compile(r"(?:<cirf_\d{3}>[^<]*)*", re.DOTALL)
 
 
-def test_fifty_hostile_questions_change_neither_template_nor_trace(server: Running, traces: Served) -> None:
+def test_fifty_hostile_questions_change_neither_template_nor_trace(server: Running, traces: ServedModel) -> None:
     assert len(HOSTILE) == 50
     special = set(traces.tokenizer.get_added_vocab().values()) | set(traces.tokenizer.all_special_ids)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cirf.analysis.accuracy import TASK, Shares, functional, of_task, of_tasks, pooled, same_questions, shared_tasks, shares
-from cirf.analysis.analysis import Found, Lacking
+from cirf.analysis.analysis import AnalysisResult, MissingInputError
 from cirf.analysis.groups import Group, file_name, grouped, put
 from cirf.analysis.source import Run, Source, published
 from cirf.pictures.canvas import Dot, draw_dots
@@ -30,12 +30,14 @@ class Ablation:
     along: tuple[str, ...] = ()
 
 
-def make(source: Source, ablation: Ablation) -> Found:
+def make(source: Source, ablation: Ablation) -> AnalysisResult:
     """A row per run, with the mean of its tasks, every task, and the test against the reference; a picture per group."""
     placed = (run for run in source.runs if functional([run]) and ablation.values(run) is not None)
     groups = grouped(placed, [*ablation.keys, *ablation.along], method=functional)
     if not groups:
-        raise Lacking(f"it needs evaluated runs that differ in {' or '.join(ablation.keys)} alone; `cirf sweep` makes such")
+        raise MissingInputError(
+            f"it needs evaluated runs that differ in {' or '.join(ablation.keys)} alone; `cirf sweep` makes such"
+        )
     rows: list[dict[str, Any]] = []
     notes: list[str] = []
     pictures: dict[str, str] = {}
@@ -46,13 +48,13 @@ def make(source: Source, ablation: Ablation) -> Found:
         if method is None or not shared:
             notes.append(f"The runs{group} have no functional method or no task in common and are left out.")
             continue
-        summary, said = _rows(ablation, group, method, shared)
-        rows, notes = rows + summary, notes + said
+        own_rows, more_notes = _rows(ablation, group, method, shared)
+        rows, notes = rows + own_rows, notes + more_notes
         tasks |= dict.fromkeys(shared)
         ending = f"-{file_name(group.label)}" if group.label else ""
-        put(pictures, f"{ablation.name}{ending}", _picture(ablation, summary, group, ending))
+        put(pictures, f"{ablation.name}{ending}", _picture(ablation, own_rows, group, ending))
     if not rows:
-        raise Lacking("the runs that differ in these keys alone have no functional method or no task in common")
+        raise MissingInputError("the runs that differ in these keys alone have no functional method or no task in common")
     if source.paper:
         theirs = published(ablation.theirs)
         own = {"source", "mean", *(column.key for column in ablation.keys.values())}
@@ -69,7 +71,7 @@ def make(source: Source, ablation: Ablation) -> Found:
         Column("p_holm", "p, Holm", "number"),
         Column("reading", "Reading"),
     )
-    return Found((Table(ablation.name, ablation.caption, columns, rows),), pictures, notes)
+    return AnalysisResult((Table(ablation.name, ablation.caption, columns, rows),), pictures, notes)
 
 
 def _rows(ablation: Ablation, group: Group, method: str, tasks: Sequence[str]) -> tuple[list[dict[str, Any]], list[str]]:
@@ -95,7 +97,7 @@ def _rows(ablation: Ablation, group: Group, method: str, tasks: Sequence[str]) -
 
 def _tests(ablation: Ablation, group: Group, found: Sequence[Shares]) -> tuple[dict[str, Comparison], list[str]]:
     """Each run against the one of the paper's choice, corrected for all of the group; by the run's name."""
-    places = [place for place, run in enumerate(group.runs) if ablation.values(run) == ablation.reference]
+    places = [index for index, run in enumerate(group.runs) if ablation.values(run) == ablation.reference]
     if len(places) != 1:
         summary = " x ".join(ablation.reference)
         return {}, [f"No tests{group}: {'no run is' if not places else 'several runs are'} of the paper's choice ({summary})."]
@@ -104,8 +106,8 @@ def _tests(ablation: Ablation, group: Group, found: Sequence[Shares]) -> tuple[d
     reference = pooled(found[places[0]])
     tests = {
         run.name: compare(pooled(answered), reference)
-        for place, (run, answered) in enumerate(zip(group.runs, found, strict=True))
-        if place != places[0]
+        for index, (run, answered) in enumerate(zip(group.runs, found, strict=True))
+        if index != places[0]
     }
     tests = corrected(tests)
     named = {run.name: " x ".join(ablation.values(run) or ()) for run in group.runs}

@@ -13,12 +13,12 @@ from cirf.errors import CirfError
 from cirf.pictures.table import Table
 
 
-class Lacking(CirfError):
+class MissingInputError(CirfError):
     """The runs lack something an analysis needs; the message says what."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class AnalysisResult:
     """The results of an analysis. ``pictures``: SVG elements by name; ``notes``: sentences for the reader."""
 
     tables: Sequence[Table] = ()
@@ -35,14 +35,14 @@ class Analysis:
     """One table or figure.
 
     ``title`` and ``summary`` are shown above it; ``paper``: its place in the paper, ``None`` if it goes beyond it; ``needs``:
-    what the runs must hold, in words; ``make`` raises `Lacking` where they do not.
+    what the runs must hold, in words; ``make`` raises `MissingInputError` where they do not.
     """
 
     name: str
     title: str
     summary: str
     needs: str
-    make: Callable[[Source], Found]
+    make: Callable[[Source], AnalysisResult]
     paper: str | None = None
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from cirf.analysis.accuracy import FUNCTIONAL, kind
 from cirf.analysis.geometry import parameters
 from cirf.analysis.groups import Group, below, distinct_labels, grouped, model_names, settings, short, values
-from cirf.analysis.pareto import Point, alike, domain_points
+from cirf.analysis.pareto import Point, domain_points, on_same_questions
 from cirf.analysis.source import Run
 
 CIRF = FUNCTIONAL
@@ -18,7 +18,7 @@ _OWN = ("backbone", "finetune", "compression")
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class TrainedBackbone:
     """A trained backbone: its name, with what distinguishes it from others of that name, and its runs."""
 
     name: str
@@ -33,7 +33,7 @@ def families(runs: Sequence[Run]) -> list[Group]:
     return grouped((run for run in runs if run.methods), _OWN, keep=bool)
 
 
-def settings_of(family: Group) -> list[Setting]:
+def settings_of(family: Group) -> list[TrainedBackbone]:
     """The settings of a family. Names are unique in it: for a backbone trained in several ways they say which."""
     found: dict[tuple[Any, ...], list[Run]] = {}
     for run in family.runs:
@@ -42,15 +42,15 @@ def settings_of(family: Group) -> list[Setting]:
     by_backbone: dict[str, list[list[Run]]] = {}
     for members in found.values():
         by_backbone.setdefault(names[str(members[0].key("backbone.model"))], []).append(members)
-    summary = []
+    backbones = []
     for name, several in by_backbone.items():
         rests = [{key: value for key, value in settings(members[0]).items() if below(key, _OWN)} for members in several]
         for label, members in zip(distinct_labels(rests, short), several, strict=True):
-            summary.append(Setting(f"{name} ({label})" if label else name, members))
-    return summary
+            backbones.append(TrainedBackbone(f"{name} ({label})" if label else name, members))
+    return backbones
 
 
-def points_of(setting: Setting, domain: str, kinds: Sequence[str]) -> list[Point]:
+def points_of(setting: TrainedBackbone, domain: str, kinds: Sequence[str]) -> list[Point]:
     """A setting's points (see `pareto`) of the methods of some kinds, variants of them too, with the size of their models.
 
     A method that several of its runs have counts once; all points answered the same questions, those that most did.
@@ -59,10 +59,10 @@ def points_of(setting: Setting, domain: str, kinds: Sequence[str]) -> list[Point
     for run in sorted(setting.runs, key=lambda run: -len(run.methods)):
         mine = [point for point in domain_points(run, domain) if kind(run, point["kind"]) in kinds]
         size = _parameters(run, [point["kind"] for point in mine])
-        summary: dict[str, Any] = {"backbone": setting.name, "model": str(run.key("backbone.model")), "parameters": size}
+        row: dict[str, Any] = {"backbone": setting.name, "model": str(run.key("backbone.model")), "parameters": size}
         for point in mine:
-            found.setdefault(point["kind"], point | summary | {"method": point["kind"], "of": kind(run, point["kind"])})
-    return alike(list(found.values()))[0] if found else []
+            found.setdefault(point["kind"], point | row | {"method": point["kind"], "of": kind(run, point["kind"])})
+    return on_same_questions(list(found.values()))[0] if found else []
 
 
 def _parameters(run: Run, methods: Sequence[str]) -> int | None:

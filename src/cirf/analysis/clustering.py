@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from cirf.analysis.analysis import Analysis, Found, Lacking
+from cirf.analysis.analysis import Analysis, AnalysisResult, MissingInputError
 from cirf.analysis.groups import Group, file_name, grouped, put
 from cirf.analysis.source import Run, Source, published
 from cirf.codebook.codebook import usage
@@ -51,9 +51,9 @@ def clustering(codes: Sequence[Sequence[int]], size: int, questions: Sequence[Ha
         raise ValueError("no step to measure")
     names = range(len(codes)) if questions is None else questions
     numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
-    asked = [numbers[name] for name, row in zip(names, codes, strict=True) for _ in row]
+    question_numbers = [numbers[name] for name, row in zip(names, codes, strict=True) for _ in row]
     use = usage(np.array(flat), size)
-    pairs = Counter(zip(flat, asked, strict=True))
+    pairs = Counter(zip(flat, question_numbers, strict=True))
     most: dict[int, int] = {}
     for (code, _), count in pairs.items():
         most[code] = max(most.get(code, 0), count)
@@ -61,7 +61,7 @@ def clustering(codes: Sequence[Sequence[int]], size: int, questions: Sequence[Ha
     return Clustering(
         used=use["used"] / size,
         perplexity=use["perplexity"],
-        ami=float(adjusted_mutual_info_score(asked, flat)),
+        ami=float(adjusted_mutual_info_score(question_numbers, flat)),
         purity=sum(most.values()) / len(flat),
         collapsed=sum(len(set(row)) == 1 for row in several) / len(several) if several else 0.0,
         unique=sum(len(set(row)) for row in codes) / len(codes),
@@ -111,7 +111,7 @@ Measured = tuple[dict[str, Any], list[Sequence[float]], list[str]]
 """A codebook's row, its measures without each group of questions, the questions."""
 
 
-def make(source: Source) -> Found:
+def make(source: Source) -> AnalysisResult:
     """A row a codebook, the effect of mean-centring where both were built, and pictures."""
     rows: list[dict[str, Any]] = []
     effects: list[dict[str, Any]] = []
@@ -131,7 +131,9 @@ def make(source: Source) -> Found:
                 for name, picture in _pictures([row for row, _, _ in several.values()], group, size).items():
                     put(pictures, name, picture)
     if not rows:
-        raise Lacking("no training segment has a code yet; bring the run to its stage `codebook` (an archive keeps no codes)")
+        raise MissingInputError(
+            "no training segment has a code yet; bring the run to its stage `codebook` (an archive keeps no codes)"
+        )
     rows.sort(key=lambda row: (row["settings"], row["size"]))
     notes = _notes(effects) + ([table.FEW_NOTE] if any(row["few"] for row in rows) else [])
     if source.paper:
@@ -139,7 +141,7 @@ def make(source: Source) -> Found:
     tables = [Table("clustering", "Codes of training segments against questions and tasks.", _COLUMNS, rows)]
     if effects:
         tables.append(Table("centring", "The effect of mean-centring on the measures.", _DIFFERENCES, effects))
-    return Found(tables, pictures, notes)
+    return AnalysisResult(tables, pictures, notes)
 
 
 def _bags(run: Run) -> dict[int, list[Bag]]:
@@ -184,9 +186,9 @@ def _measured(run: Run, group: Group, size: int, bags: Sequence[Bag]) -> tuple[d
         "unique": question.unique,
         "perplexity": question.perplexity,
     }
-    for place, (key, value) in enumerate(zip(_MEASURES, (question.ami, question.purity, task.ami, task.purity), strict=True)):
+    for index, (key, value) in enumerate(zip(_MEASURES, (question.ami, question.purity, task.ami, task.purity), strict=True)):
         row[key] = value
-        row[f"{key}_low"], row[f"{key}_high"] = interval(value, [one[place] for one in without])
+        row[f"{key}_low"], row[f"{key}_high"] = interval(value, [one[index] for one in without])
     return row, without
 
 
@@ -205,9 +207,9 @@ def _effect(several: Mapping[str, Measured], group: Group, size: int) -> list[di
     (ours, without, questions), (raw, raw_without, raw_questions) = several["mean_centered"], several["raw"]
     paired = sorted(set(questions)) == sorted(set(raw_questions))
     rows = []
-    for place, key in enumerate(_MEASURES):
+    for index, key in enumerate(_MEASURES):
         gap = ours[key] - raw[key]
-        gaps = [one[place] - other[place] for one, other in zip(without, raw_without, strict=True)] if paired else []
+        gaps = [one[index] - other[index] for one, other in zip(without, raw_without, strict=True)] if paired else []
         low, high = interval(gap, gaps)
         if low is None or high is None:
             reading = "no interval"

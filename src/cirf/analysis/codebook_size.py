@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cirf.analysis.accuracy import Shares, difference, functional, of_task, of_tasks, same_questions, shared_tasks, shares
-from cirf.analysis.analysis import Analysis, Found, Lacking
+from cirf.analysis.analysis import Analysis, AnalysisResult, MissingInputError
 from cirf.analysis.groups import Group, file_name, grouped, put
 from cirf.analysis.source import Run, Source, read_codes
 from cirf.pictures import table
@@ -50,11 +50,13 @@ _USE = (
 )
 
 
-def make(source: Source) -> Found:
+def make(source: Source) -> AnalysisResult:
     """A table of accuracies and one of use; for each group of runs that differ in K alone two pictures."""
     groups = grouped((run for run in source.runs if functional([run])), ("codebook.size",), method=functional)
     if not groups:
-        raise Lacking("it needs evaluated runs that differ in codebook.size alone, at least two; `cirf sweep` makes such")
+        raise MissingInputError(
+            "it needs evaluated runs that differ in codebook.size alone, at least two; `cirf sweep` makes such"
+        )
     accuracy: list[Row] = []
     use: list[Row] = []
     pictures: dict[str, str] = {}
@@ -65,19 +67,19 @@ def make(source: Source) -> Found:
         if method is None:
             notes.append(f"The runs{group} have no functional method in common and are left out.")
             continue
-        summary = _accuracies(runs, method, group)
+        accuracies = _accuracies(runs, method, group)
         counts = [_use(run, method, group) for run in runs]
-        if not summary:
+        if not accuracies:
             notes.append(f"The runs{group} answered no task in common and are left out.")
             continue
-        accuracy, use = accuracy + summary, use + counts
+        accuracy, use = accuracy + accuracies, use + counts
         notes += (
-            [] if any(row["delta"] is not None for row in summary) else [f"The runs{group} did not answer the same questions."]
+            [] if any(row["delta"] is not None for row in accuracies) else [f"The runs{group} did not answer the same questions."]
         )
-        for name, picture in _pictures(summary, counts, group).items():
+        for name, picture in _pictures(accuracies, counts, group).items():
             put(pictures, name, picture)
     if not accuracy:
-        raise Lacking("the runs that differ in codebook.size alone have no functional method or no task in common")
+        raise MissingInputError("the runs that differ in codebook.size alone have no functional method or no task in common")
     notes.append(
         "The minimum is picked among the points themselves, so differences to it are biased upwards; their intervals are paired"
         " over the same questions and do not account for the selection."
@@ -86,16 +88,16 @@ def make(source: Source) -> Found:
         Table("codebook_size", "Accuracy by number of functional tokens.", _ACCURACY, accuracy),
         Table("codebook_use", "Use of the codes after training.", _USE, use),
     )
-    return Found(tables, pictures, notes)
+    return AnalysisResult(tables, pictures, notes)
 
 
 def _about(run: Run, group: Group) -> Row:
     size = int(run.key("codebook.size"))
-    summary: Row = {"settings": group.label, "size": size}
+    row: Row = {"settings": group.label, "size": size}
     if not run.training_codes:  # an archive keeps none
-        return summary
+        return row
     segments = sum(len(codes) for codes in run.training_codes.values())
-    return summary | {"segments": segments, "per_code": segments / size, "few": table.few_mark(segments, size)}
+    return row | {"segments": segments, "per_code": segments / size, "few": table.few_mark(segments, size)}
 
 
 def _accuracies(runs: Sequence[Run], method: str, group: Group) -> list[Row]:
@@ -225,9 +227,9 @@ def draw_sizes(
 def _draw_curves(axes: Axes, curves: Sequence[Curve], form: Form, marks: list[Mark]) -> None:
     """Values by K; each point's text is added to ``marks``."""
     means = any(curve.thick for curve in curves)
-    for place, curve in enumerate(curves):
-        colour = INK if curve.thick else _COLOURS[place % len(_COLOURS)]
-        marker = "o" if curve.thick else _MARKERS[place % len(_MARKERS)]
+    for index, curve in enumerate(curves):
+        colour = INK if curve.thick else _COLOURS[index % len(_COLOURS)]
+        marker = "o" if curve.thick else _MARKERS[index % len(_MARKERS)]
         xs, ys = [point[0] for point in curve.points], [100 * point[1] for point in curve.points]
         width = 2.2 if curve.thick else 1.2
         axes.plot(xs, ys, color=colour, linewidth=width, alpha=1 if curve.thick else 0.8, zorder=2 + curve.thick)
@@ -236,9 +238,9 @@ def _draw_curves(axes: Axes, curves: Sequence[Curve], form: Form, marks: list[Ma
             if low is not None and high is not None and (curve.thick or not means):
                 axes.plot([x, x], [100 * low, 100 * high], color=colour, linewidth=2, alpha=0.4, solid_capstyle="round")
             face = "white" if sparse else colour
-            summary = f"{curve.name}, K = {x}: {with_ends(value, low, high, form)}{f', {_FEW}' if sparse else ''}"
+            description = f"{curve.name}, K = {x}: {with_ends(value, low, high, form)}{f', {_FEW}' if sparse else ''}"
             looks: dict[str, Any] = {"color": colour, "markerfacecolor": face, "markersize": 6.5, "zorder": 4}
-            axes.plot([x], [100 * value], marker, **looks, gid=add(marks, summary))
+            axes.plot([x], [100 * value], marker, **looks, gid=add(marks, description))
     if any(point[4] for curve in curves for point in curve.points):
         axes.plot([], [], "o", color=SOFT, markerfacecolor="white", label=_FEW)
 
@@ -248,9 +250,9 @@ def _draw_bars(axes: Axes, bars: Sequence[tuple[int, int | None, int]], marks: l
     highest = max((count for bar in bars for count in bar[1:] if count is not None), default=1)
     axes.set_yscale("log")
     axes.set_ylim(_GROUND, max(10, highest) * 4)
-    for place, (colour, hatch, said) in enumerate(_BARS):
-        shift = 2 ** (0.14 * (2 * place - 1))
-        known = [(bar[0], count) for bar in bars if (count := bar[1 + place]) is not None]
+    for index, (colour, hatch, said) in enumerate(_BARS):
+        shift = 2 ** (0.14 * (2 * index - 1))
+        known = [(bar[0], count) for bar in bars if (count := bar[1 + index]) is not None]
         if not known:
             continue
         heights = [max(0.0, count - _GROUND) for _, count in known]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cirf.analysis.accuracy import FUNCTIONAL
-from cirf.analysis.analysis import Analysis, Found, Lacking
+from cirf.analysis.analysis import Analysis, AnalysisResult, MissingInputError
 from cirf.analysis.source import Run, Source, read_codes
 from cirf.pictures.canvas import SOFT, Mark, add, canvas, marked
 from cirf.pictures.style import style
@@ -26,15 +26,15 @@ _COLUMNS = (
 )
 
 
-def make(source: Source) -> Found:
+def make(source: Source) -> AnalysisResult:
     """The table over all tasks and by task, the correlation, and a picture."""
     run = source.first(lambda one: None not in _methods(one) and _pairs(one))
     functional, direct = _methods(run)
     if functional is None or direct is None:
-        raise Lacking("it needs a functional method and `direct` (or `direct_sft`) among the evaluated methods")
+        raise MissingInputError("it needs a functional method and `direct` (or `direct_sft`) among the evaluated methods")
     pairs = _pairs(run)
     if not pairs:
-        raise Lacking(f"{functional} and {direct} answered no question in common")
+        raise MissingInputError(f"{functional} and {direct} answered no question in common")
     rows = _rows("all", [pair for found in pairs.values() for pair in found])
     picture = _picture(rows, direct)
     for task, found in pairs.items():
@@ -46,7 +46,7 @@ def make(source: Source) -> Found:
         *_correlation(pairs),
     ]
     caption = "Error rate of direct answering by the number of functional tokens that were generated."
-    return Found((Table("difficulty", caption, _COLUMNS, rows),), {"difficulty": picture}, notes)
+    return AnalysisResult((Table("difficulty", caption, _COLUMNS, rows),), {"difficulty": picture}, notes)
 
 
 Pair = tuple[int, float, float]
@@ -117,13 +117,13 @@ def _correlation(pairs: dict[str, list[Pair]]) -> list[str]:
     """Spearman's rank correlation of length and error, over all and within tasks: a task may be both longer and harder."""
     from scipy.stats import spearmanr
 
-    summary = []
+    sentences = []
     for task, found in {"all tasks": [pair for rows in pairs.values() for pair in rows], **pairs}.items():
         lengths, errors = [pair[0] for pair in found], [pair[1] for pair in found]
         if len(set(lengths)) > 1 and len(set(errors)) > 1 and (task != "all tasks" or len(pairs) > 1):
             rank = spearmanr(lengths, errors)
-            summary.append(f"{task}: {rank.statistic:+.2f} (n = {len(found)}, p = {rank.pvalue:.2g})")
-    return [f"Spearman's rank correlation of length and error: {'; '.join(summary)}."] if summary else []
+            sentences.append(f"{task}: {rank.statistic:+.2f} (n = {len(found)}, p = {rank.pvalue:.2g})")
+    return [f"Spearman's rank correlation of length and error: {'; '.join(sentences)}."] if sentences else []
 
 
 def _picture(rows: Sequence[dict[str, Any]], direct: str) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cirf.analysis.accuracy import FUNCTIONAL
-from cirf.analysis.analysis import Analysis, Found, Lacking
+from cirf.analysis.analysis import Analysis, AnalysisResult, MissingInputError
 from cirf.analysis.groups import distinct, distinct_labels, model_name
 from cirf.analysis.source import Run, Source, published
 from cirf.errors import CirfError
@@ -139,13 +139,13 @@ _MEASURES = {"bias": "bias share", "mean_cosine": "mean cosine of two tokens", "
 _LOOKS = {"codebook": "before", "input": "ours", "output": "second"}
 
 
-def make(source: Source) -> Found:
+def make(source: Source) -> AnalysisResult:
     """A row a run and matrix, codebook first, and a picture a measure."""
     rows: list[dict[str, Any]] = []
     for run in distinct(source.runs):
         rows += _rows(run)
     if not rows:
-        raise Lacking("no model with functional tokens is there; bring a run to its stage `models/cirf_full`")
+        raise MissingInputError("no model with functional tokens is there; bring a run to its stage `models/cirf_full`")
     pictures = _pictures(rows)
     notes = [
         *([table.FEW_NOTE] if any(row["few"] for row in rows) else []),
@@ -156,7 +156,7 @@ def make(source: Source) -> Found:
     ]
     if source.paper:
         rows = rows + [_theirs(row) for row in published("geometry")]
-    return Found(
+    return AnalysisResult(
         (Table("geometry", "Geometry of the functional tokens' embeddings.", _COLUMNS, rows),),
         pictures,
         notes,
@@ -251,8 +251,8 @@ def _kept(before: np.ndarray, after: np.ndarray) -> dict[str, float | None]:
 
 def _theirs(row: dict[str, Any]) -> dict[str, Any]:
     """A row of the paper's table, which has one setting per row."""
-    summary = {key: value for key, value in row.items() if key not in ("by", "value")}
-    return summary | {row["by"]: row["value"], "matrix": "not said", "few": ""}
+    values = {key: value for key, value in row.items() if key not in ("by", "value")}
+    return values | {row["by"]: row["value"], "matrix": "not said", "few": ""}
 
 
 def _pictures(rows: Sequence[dict[str, Any]]) -> dict[str, str]:
@@ -262,7 +262,7 @@ def _pictures(rows: Sequence[dict[str, Any]]) -> dict[str, str]:
         lines.setdefault(row["source"], []).append(row)
     legend = {"before": "codebook, before", "ours": "input rows, after", "second": "output rows, after"}
     there = {_LOOKS[row["matrix"]] for row in rows}
-    legend = {look: said for look, said in legend.items() if look in there}
+    legend = {look: words for look, words in legend.items() if look in there}
     first = [members[0] for members in lines.values()]
     labels = distinct_labels([{key: _short(key, row[key]) for key in _SETTINGS} for row in first])
     pictures = {}
@@ -277,14 +277,14 @@ def _pictures(rows: Sequence[dict[str, Any]]) -> dict[str, str]:
 
 
 def _short(key: str, value: Any) -> str:
-    summary = {
+    labels = {
         "size": f"K {value}",
         "seed": f"seed {value}",
         "init": f"first rows {value}",
         "initialiser": f"first codes {value}",
     }
-    summary["reassign"] = f"reassigned {value}"
-    return summary.get(key, str(value))
+    labels["reassign"] = f"reassigned {value}"
+    return labels.get(key, str(value))
 
 
 ANALYSIS = Analysis(

@@ -133,10 +133,10 @@ def distinct_labels(
     labels = [", ".join(word(one, key) for key in found) or "base" for one, found in zip(several, chosen, strict=True)]
     often = Counter(map(file_name, labels))
     taken = {name for name, times in often.items() if times == 1}
-    for place, label in enumerate(labels):
+    for index, label in enumerate(labels):
         if often[file_name(label)] > 1:
-            labels[place] = next(summary for number in count(1) if file_name(summary := f"{label} {number}") not in taken)
-            taken.add(file_name(labels[place]))
+            labels[index] = next(summary for number in count(1) if file_name(summary := f"{label} {number}") not in taken)
+            taken.add(file_name(labels[index]))
     return labels
 
 

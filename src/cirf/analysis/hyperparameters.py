@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from cirf.analysis.analysis import Analysis, Found
+from cirf.analysis.analysis import Analysis, AnalysisResult
 from cirf.analysis.source import Run, Source, published
 from cirf.errors import CirfError
 from cirf.pictures.table import Column, Table
@@ -36,7 +36,7 @@ _SHAPE = {
 """Keys that a recipe need not set, and what a model's configuration calls them."""
 
 
-def make(source: Source) -> Found:
+def make(source: Source) -> AnalysisResult:
     """A row a parameter; with the paper's values a column of theirs, and whether ours differs."""
     run = source.single
     rows: list[dict[str, Any]] = []
@@ -62,7 +62,7 @@ def make(source: Source) -> Found:
     kept = {method: {key: value for key, value in keys.items() if value is not None} for method, keys in overrides.items()}
     notes = source.notes(run)
     notes += [f"{method} is trained with its own settings: {_text_of(keys)}." for method, keys in kept.items() if keys]
-    return Found((Table("hyperparameters", "Hyper-parameters of the run.", columns, rows),), {}, notes)
+    return AnalysisResult((Table("hyperparameters", "Hyper-parameters of the run.", columns, rows),), {}, notes)
 
 
 def _shape(run: Run) -> dict[str, int]:

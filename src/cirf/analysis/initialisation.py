@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from cirf.analysis import ablation
 from cirf.analysis.ablation import Ablation
-from cirf.analysis.analysis import Analysis, Found
+from cirf.analysis.analysis import Analysis, AnalysisResult
 from cirf.analysis.source import Run, Source
 from cirf.pictures.table import Column
 
@@ -51,14 +51,14 @@ _ABLATION = Ablation(
 )
 
 
-def make(source: Source) -> Found:
+def make(source: Source) -> AnalysisResult:
     """See `ablation.make`."""
     found = ablation.make(source, _ABLATION)
     note = (
         "The paper's row `random x random` has the digits of its `random` representation; it does not say which was run. Here the"
         " two are separate rows: random first codes with random first embeddings, and representation `random`."
     )
-    return Found(found.tables, found.pictures, [*found.notes, note])
+    return AnalysisResult(found.tables, found.pictures, [*found.notes, note])
 
 
 ANALYSIS = Analysis(

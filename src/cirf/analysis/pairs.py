@@ -13,9 +13,9 @@ from textwrap import wrap
 from typing import Any
 
 from cirf.analysis.accuracy import Shares, of_task, pooled, shared_by_all, shares
-from cirf.analysis.analysis import Analysis, Found, Lacking
+from cirf.analysis.analysis import Analysis, AnalysisResult, MissingInputError
 from cirf.analysis.groups import distinct, distinct_labels, file_name, model_name, put
-from cirf.analysis.pareto import DOMAINS, alike, left_out
+from cirf.analysis.pareto import DOMAINS, left_out, on_same_questions
 from cirf.analysis.source import Run, Source
 from cirf.analysis.tradeoff import shorten
 from cirf.pictures.canvas import INK, SOFT, Mark, add, canvas, marked
@@ -43,7 +43,7 @@ Tests = dict[tuple[str, str], Comparison]
 """Comparisons by the names of two methods, the first at least as accurate as the second."""
 
 
-def make(source: Source) -> Found:
+def make(source: Source) -> AnalysisResult:
     """A row per pair of a run's methods in each domain and for each task, and a picture per run and domain."""
     runs = distinct(source.runs)
     rows: list[dict[str, Any]] = []
@@ -73,13 +73,13 @@ def make(source: Source) -> Found:
             name = file_name(f"{label or 'pairs'}-{domain}")
             put(pictures, name, _picture(name, title, everything, tests, run.titles))
     if not rows:
-        raise Lacking("it needs a run with at least two methods that were evaluated on the same questions")
+        raise MissingInputError("it needs a run with at least two methods that were evaluated on the same questions")
     if repeated:
         notes.append("For questions asked several times, right by one alone means right more often by it.")
     notes.append("p: of each pair alone, and by Holm's rule for all pairs of its run and domain, or of its run and task.")
     pairs = Table("pairs", "Methods in pairs on the same questions, all alike.", (*_HEAD, *_PAIR), rows)
     pairs_tasks = Table("pairs_tasks", "The same by task.", (*_HEAD, Column("task", "Task"), *_PAIR), by_task)
-    return Found((pairs, pairs_tasks) if by_task else (pairs,), pictures, notes)
+    return AnalysisResult((pairs, pairs_tasks) if by_task else (pairs,), pictures, notes)
 
 
 def _labels(runs: Sequence[Run]) -> list[str]:
@@ -96,12 +96,12 @@ def _answered(run: Run, tasks: Sequence[str]) -> tuple[dict[str, Shares], list[d
     points = []
     for name in run.methods:
         answers = {task: found for task, found in shares(run, name, tasks).items() if found}
-        asked = frozenset((task, item) for task, found in answers.items() for item in found)
-        points.append({"method": name, "_answers": answers, "_asked": asked})
+        questions = frozenset((task, item) for task, found in answers.items() for item in found)
+        points.append({"method": name, "_answers": answers, "_asked": questions})
     there = [point for point in points if point["_asked"]]
     if not there:
         return {}, []
-    found = {point["method"]: point["_answers"] for point in alike(there)[0]}
+    found = {point["method"]: point["_answers"] for point in on_same_questions(there)[0]}
     return found, [point for point in points if point["method"] not in found]
 
 
@@ -117,7 +117,7 @@ def together(names: Sequence[str], apart: Callable[[str, str], bool]) -> list[tu
     found: list[tuple[int, int]] = []
     for start in range(len(names)):
         end = start
-        while end + 1 < len(names) and not any(apart(names[place], names[end + 1]) for place in range(start, end + 1)):
+        while end + 1 < len(names) and not any(apart(names[index], names[end + 1]) for index in range(start, end + 1)):
             end += 1
         if end > start and (not found or end > found[-1][1]):
             found.append((start, end))
@@ -156,12 +156,12 @@ def _picture(name: str, title: str, found: Mapping[str, Mapping[str, float]], te
         axes = figure.add_subplot()
         figure.suptitle("\n".join(heading), x=0.01, ha="left", fontsize=10, color=SOFT)
         marks: list[Mark] = []
-        for place, method in enumerate(order):
+        for index, method in enumerate(order):
             share, low, high = of_task(found[method])
             look = style(method, list(titles))
-            axes.plot([100 * low, 100 * high], [place, place], color=look.colour, linewidth=2, alpha=0.55, solid_capstyle="round")
-            summary = f"{titles[method]}: {with_ends(share, low, high, 'share')}"
-            axes.plot([100 * share], [place], **look.point, markersize=7.5, gid=add(marks, summary, method))
+            axes.plot([100 * low, 100 * high], [index, index], color=look.colour, linewidth=2, alpha=0.55, solid_capstyle="round")
+            text = f"{titles[method]}: {with_ends(share, low, high, 'share')}"
+            axes.plot([100 * share], [index], **look.point, markersize=7.5, gid=add(marks, text, method))
         left, right = axes.get_xlim()
         axes.set_xticks([tick for tick in axes.get_xticks() if left <= tick <= min(right, 100)])  # none below the bars
         step = 0.02 * (right - left)
@@ -188,7 +188,7 @@ def lanes_of(bars: Sequence[tuple[int, int]]) -> list[int]:
     ends: list[int] = []
     lanes = []
     for start, end in bars:
-        lane = next((place for place, last in enumerate(ends) if last < start), len(ends))
+        lane = next((index for index, last in enumerate(ends) if last < start), len(ends))
         ends[lane : lane + 1] = [end]
         lanes.append(lane)
     return lanes

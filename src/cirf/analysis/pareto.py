@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cirf.analysis.accuracy import TASK, of_tasks, shared_by_all, shares
-from cirf.analysis.analysis import Analysis, Found, Lacking
+from cirf.analysis.analysis import Analysis, AnalysisResult, MissingInputError
 from cirf.analysis.groups import distinct, distinct_labels, file_name, model_names, put, settings, short
 from cirf.analysis.names import BASELINE, family
 from cirf.analysis.source import Run, Source, published
-from cirf.analysis.tradeoff import HALF, LONGEST, Size, Spot, draw, on_front, shorten
+from cirf.analysis.tradeoff import HALF, LONGEST, MethodPoint, PictureSize, draw, on_front, shorten
 from cirf.pictures.table import Column, Table, shown, with_ends
 from cirf.statistics import mean
 
@@ -39,7 +39,7 @@ MEASURED = (
 """Columns of a point's accuracy and cost."""
 
 
-def alike(points: Sequence[Point]) -> tuple[list[Point], list[Point]]:
+def on_same_questions(points: Sequence[Point]) -> tuple[list[Point], list[Point]]:
     """The points of the same questions (``_asked``), those that most points answered, and the others."""
     most = Counter(point["_asked"] for point in points).most_common(1)[0][0]
     return [one for one in points if one["_asked"] == most], [one for one in points if one["_asked"] != most]
@@ -52,16 +52,16 @@ def left_out(others: Sequence[Point], of: str = "") -> str:
     return f"left out{of and f' {of}'}, as having answered other questions than most: {named}{more}."
 
 
-def costed(points: Sequence[Point], cost: str) -> tuple[list[Point], str]:
+def with_costs(points: Sequence[Point], cost: str) -> tuple[list[Point], str]:
     """The points whose cost is known, and a sentence on how many others there are, empty if there is none."""
     known = [point for point in points if point[cost]]
     missing = len(points) - len(known)
     word = {"seconds": "time", "tokens": "count of tokens"}[cost]
-    said = f"{missing} of {len(points)} points have no {word} and are not in the picture of it." if missing else ""
-    return known, said
+    note = f"{missing} of {len(points)} points have no {word} and are not in the picture of it." if missing else ""
+    return known, note
 
 
-def tell(name: str, point: Point, cost: str) -> str:
+def describe_point(name: str, point: Point, cost: str) -> str:
     """A point in words: its name, accuracy with the interval, and the cost."""
     accuracy = with_ends(point["accuracy"], point["accuracy_low"], point["accuracy_high"], "share")
     value = f"{point[cost]:.3g}" if point[cost] < 1000 else f"{point[cost]:,.0f}"
@@ -102,7 +102,7 @@ _TASKS = (
 _SHOWN = {column.key: column for column in _TASKS}
 
 
-def make(source: Source) -> Found:
+def make(source: Source) -> AnalysisResult:
     """Points, fronts and the table of every run, one picture a backbone and domain."""
     points: list[Point] = []
     tasks: list[dict[str, Any]] = []
@@ -111,19 +111,19 @@ def make(source: Source) -> Found:
         points += [point for domain in DOMAINS for point in domain_points(run, domain)]
         tasks += _task_rows(run)
     if not points:
-        raise Lacking("no method was evaluated yet; bring the run to its stage `evaluation`")
+        raise MissingInputError("no method was evaluated yet; bring the run to its stage `evaluation`")
     names = model_names(runs)
     pictures: dict[str, str] = {}
     notes = ["Intervals are of 95 %: of means by the bootstrap over questions within their task, of a task Wilson's."]
     for (backbone, domain), group in _grouped(points).items():
         title = f"{names[backbone]}, {DOMAINS[domain]}"
-        equal, others = alike(group)
+        equal, others = on_same_questions(group)
         mark_fronts(equal)
         _name(equal)
         if others:
             notes.append(f"{title}: {left_out(others, 'of front and pictures')}")
         for cost in ("seconds", "tokens"):
-            known, unknown = costed(equal, cost)
+            known, unknown = with_costs(equal, cost)
             if len(known) > 1:
                 put(pictures, file_name(f"{names[backbone]}-{domain}-{cost}"), picture(known, title, cost))
                 notes += [f"{title}: {unknown}"] if unknown else []
@@ -135,7 +135,7 @@ def make(source: Source) -> Found:
     unsaid = {key for key in ("accuracy_sd", "seconds_sd") if all(row[key] is None for row in tasks)}
     columns = tuple(column for column in _TASKS if column.key not in unsaid)
     table = Table("tasks", "Accuracy and time by task.", columns, tasks)
-    return Found((front, wide, table), pictures, notes)
+    return AnalysisResult((front, wide, table), pictures, notes)
 
 
 def _name(points: Sequence[Point]) -> None:
@@ -168,10 +168,10 @@ def domain_points(run: Run, domain: str) -> list[Point]:
 
 
 def _point(run: Run, method: str, tasks: Sequence[str], domain: str) -> Point:
-    summary = [run.methods[method]["tasks"][task] for task in tasks]
+    scores = [run.methods[method]["tasks"][task] for task in tasks]
     answered = shares(run, method, tasks)
     accuracy, low, high = of_tasks(answered)
-    seconds = [row.get("latency_mean_s") for row in summary]
+    seconds = [row.get("latency_mean_s") for row in scores]
     return {
         "backbone": str(run.key("backbone.model")),
         "domain": domain,
@@ -181,7 +181,7 @@ def _point(run: Run, method: str, tasks: Sequence[str], domain: str) -> Point:
         "accuracy_low": low,
         "accuracy_high": high,
         "seconds": None if None in seconds else mean(seconds),
-        "tokens": mean([row["tokens"] for row in summary]),
+        "tokens": mean([row["tokens"] for row in scores]),
         "questions": sum(map(len, answered.values())),
         "_run": run,
         "_asked": frozenset((task, name) for task, found in answered.items() for name in found),
@@ -236,9 +236,9 @@ def _with_spread(row: Mapping[str, Any], key: str) -> str:
     column, sd = _SHOWN[key], row.get(f"{key}_sd")
     if sd is None:
         return column.show(row)
-    summary = f"{shown(row[key], column.form)} ± {100 * sd:.2f}" if key == "accuracy" else f"{row[key]:.2f} ± {sd:.2f} s"
+    text = f"{shown(row[key], column.form)} ± {100 * sd:.2f}" if key == "accuracy" else f"{row[key]:.2f} ± {sd:.2f} s"
     low, high = row.get(f"{key}_low"), row.get(f"{key}_high")
-    return summary if low is None or high is None else f"{summary} ({100 * low:.1f} to {100 * high:.1f})"
+    return text if low is None or high is None else f"{text} ({100 * low:.1f} to {100 * high:.1f})"
 
 
 def _theirs(row: Mapping[str, Any], source: Source) -> dict[str, Any]:
@@ -261,28 +261,37 @@ def _grouped(points: Sequence[Point]) -> dict[tuple[str, str], list[Point]]:
     return groups
 
 
-def picture(points: Sequence[Point], title: str, cost: str, row: Sequence[Point] = (), size: Size = HALF) -> str:
+def picture(points: Sequence[Point], title: str, cost: str, row: Sequence[Point] = (), size: PictureSize = HALF) -> str:
     """Points with their intervals, the front as a line: up and to the left is better.
 
     ``row``: points of all pictures in the same row, whose cost axis it shares.
     """
     spots = [_spot(point, cost) for point in points]
-    summary = f"Accuracy against {COSTS[cost]}{title and f', {title}'}. {'; '.join(spot.description for spot in spots)}"
+    description = f"Accuracy against {COSTS[cost]}{title and f', {title}'}. {'; '.join(spot.description for spot in spots)}"
     name = f"{'beside-' if row else ''}{file_name(title)}-{cost}"
     labels = (COSTS[cost], "accuracy, mean of tasks, %")
     span = [point[cost] for point in row if point[cost]]
     heading = shorten(title, 2 * LONGEST)
-    return draw(spots, name, labels, summary, title=heading, unit=UNITS[cost], size=size, span=span)
+    return draw(spots, name, labels, description, title=heading, unit=UNITS[cost], size=size, span=span)
 
 
-def _spot(point: Point, cost: str) -> Spot:
+def _spot(point: Point, cost: str) -> MethodPoint:
     run, kind = point["_run"], point["kind"]
     variants = run.recipe.get("variants", {})
     title = point.get("_name") or (point["method"] if point["method"] != kind else run.titles[kind])
     share, low, high = (100 * point[key] for key in ("accuracy", "accuracy_low", "accuracy_high"))
     of = family(kind, variants, run.methods[kind].get("functional", False))
-    return Spot(
-        kind, title, tell(title, point, cost), of, point[cost], share, low, high, bool(point[f"front_{cost}"]), kind == BASELINE
+    return MethodPoint(
+        kind,
+        title,
+        describe_point(title, point, cost),
+        of,
+        point[cost],
+        share,
+        low,
+        high,
+        bool(point[f"front_{cost}"]),
+        kind == BASELINE,
     )
 
 

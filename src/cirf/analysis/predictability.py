@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cirf.analysis.accuracy import FUNCTIONAL
-from cirf.analysis.analysis import Analysis, Found, Lacking
+from cirf.analysis.analysis import Analysis, AnalysisResult, MissingInputError
 from cirf.analysis.source import Run, Source
 from cirf.pictures.canvas import Dot, draw_dots
 from cirf.pictures.table import Column, Table
@@ -45,7 +45,7 @@ _COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Steps:
+class StepTable:
     """The steps of training rationales: ``codes`` [M]; ``places`` [M] from 0; ``before`` [M], the code of the step
     before or K for none; ``questions`` and ``tasks`` [M], numbered; ``texts``, a question each; ``vectors`` [M x d], the
     quantised vectors, if available."""
@@ -59,14 +59,16 @@ class Steps:
     vectors: np.ndarray | None
 
 
-def make(source: Source) -> Found:
+def make(source: Source) -> AnalysisResult:
     """A row for each kind of information, the trained models' own losses, and a picture of both."""
     run = source.first(lambda one: one.problems and any(one.codes.values()))
     size = int(run.key("codebook.size") or 0)
     if run.training_codes and not (run.problems and run.codes):
-        raise Lacking("codes with their questions")
+        raise MissingInputError("codes with their questions")
     if len({question for (question, _), codes in run.training_codes.items() if codes}) < 2 * _FOLDS:
-        raise Lacking(f"too few training questions have codes: {2 * _FOLDS} are needed at least (an archive keeps none)")
+        raise MissingInputError(
+            f"too few training questions have codes: {2 * _FOLDS} are needed at least (an archive keeps none)"
+        )
     steps = gather(run, size)
     rows: list[dict[str, Any]] = [{"known": f"nothing (1 of {size})", "loss": math.log(size), "right": 1 / size} | _counts(steps)]
     for known, features in what_is_known(steps, size).items():
@@ -84,10 +86,10 @@ def make(source: Source) -> Found:
     lines = [(row["known"], [Dot(row["loss"], row.get("loss_low"), row.get("loss_high"))]) for row in rows]
     picture = draw_dots("predictability", "Loss of the functional token", "nats; lower is better", lines, "number")
     table = Table("predictability", "How well functional tokens are predicted, by what is known.", _COLUMNS, rows)
-    return Found((table,), {"predictability": picture}, notes)
+    return AnalysisResult((table,), {"predictability": picture}, notes)
 
 
-def gather(run: Run, size: int) -> Steps:
+def gather(run: Run, size: int) -> StepTable:
     """The training steps of a run and the information about them."""
     import numpy as np
 
@@ -118,7 +120,7 @@ def gather(run: Run, size: int) -> Steps:
             picked, mean = Picked(vectors, rows), mean_of(vectors)
             seen = represent(picked, groups[rows], kind, single, 0, corpus_mean=mean).vectors[:]
     each = np.repeat(np.arange(len(chosen)), lengths)
-    return Steps(
+    return StepTable(
         codes=np.concatenate(codes),
         places=np.concatenate([np.arange(length) for length in lengths]),
         before=np.concatenate([[size, *one[:-1]] for one in codes]),
@@ -129,7 +131,7 @@ def gather(run: Run, size: int) -> Steps:
     )
 
 
-def what_is_known(steps: Steps, size: int) -> Mapping[str, np.ndarray]:
+def what_is_known(steps: StepTable, size: int) -> Mapping[str, np.ndarray]:
     """Features [M x f] by the information they carry."""
     import numpy as np
 
@@ -191,7 +193,7 @@ def _mean(losses: np.ndarray, questions: np.ndarray) -> dict[str, Any]:
     return {"loss": mean, "loss_low": low, "loss_high": high}
 
 
-def _counts(steps: Steps) -> dict[str, int]:
+def _counts(steps: StepTable) -> dict[str, int]:
     return {"steps": len(steps.codes), "questions": int(steps.questions.max()) + 1}
 
 

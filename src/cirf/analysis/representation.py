@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cirf.analysis import ablation
 from cirf.analysis.ablation import Ablation
-from cirf.analysis.analysis import Analysis, Found
+from cirf.analysis.analysis import Analysis, AnalysisResult
 from cirf.analysis.source import Source
 from cirf.pictures.table import Column
 
@@ -19,7 +19,7 @@ _ABLATION = Ablation(
 )
 
 
-def make(source: Source) -> Found:
+def make(source: Source) -> AnalysisResult:
     """See `ablation.make`."""
     return ablation.make(source, _ABLATION)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from cirf.analysis.analysis import Analysis, Found, Lacking
+from cirf.analysis.analysis import Analysis, AnalysisResult, MissingInputError
 from cirf.analysis.backbones import BASELINES, CIRF, families, points_of, settings_of
 from cirf.analysis.groups import file_name, put
-from cirf.analysis.pareto import DOMAINS, MEASURED, Point, costed, mark_fronts, picture, without_answers
+from cirf.analysis.pareto import DOMAINS, MEASURED, Point, mark_fronts, picture, with_costs, without_answers
 from cirf.analysis.source import Source
 from cirf.pictures.table import Column, Table
 
@@ -25,7 +25,7 @@ _COLUMNS = (
 )
 
 
-def make(source: Source) -> Found:
+def make(source: Source) -> AnalysisResult:
     """A row a backbone, domain and method; a picture a backbone, domain and cost, with one axis for all sizes."""
     rows: list[Point] = []
     pictures: dict[str, str] = {}
@@ -43,20 +43,22 @@ def make(source: Source) -> Found:
                 notes += _notes(points, domain_title, family.label)
             everything = [point for points in ordered for point in points]
             for cost in COSTS:
-                unknown = costed(everything, cost)[1]
+                unknown = with_costs(everything, cost)[1]
                 notes += [f"{', '.join(filter(None, (domain_title, family.label)))}: {unknown}"] if unknown else []
                 for points in ordered:
-                    if known := costed(points, cost)[0]:
+                    if known := with_costs(points, cost)[0]:
                         name = "-".join(filter(None, (points[0]["backbone"], domain, cost, family.label)))
                         title = ", ".join(filter(None, (points[0]["backbone"], domain_title, family.label)))
                         put(pictures, file_name(name), picture(known, title, cost, everything))
     if not rows:
-        raise Lacking("it needs evaluated runs of at least two backbones, each with a functional method; `cirf sweep` makes such")
+        raise MissingInputError(
+            "it needs evaluated runs of at least two backbones, each with a functional method; `cirf sweep` makes such"
+        )
     notes.append(
         "A method is beaten where a CIRF variant of the same backbone is at least as accurate at no higher cost; these are point"
         " estimates, and intervals that overlap leave the order open."
     )
-    return Found((Table("scaling", "Accuracy and cost over backbones.", _COLUMNS, rows),), pictures, notes)
+    return AnalysisResult((Table("scaling", "Accuracy and cost over backbones.", _COLUMNS, rows),), pictures, notes)
 
 
 def _beaten(point: Point, points: Sequence[Point]) -> Point:
@@ -71,13 +73,13 @@ def _beaten(point: Point, points: Sequence[Point]) -> Point:
 
 def _notes(points: Sequence[Point], domain: str, label: str) -> list[str]:
     """Which baselines a CIRF variant beats, also if it beats none."""
-    summary = []
+    sentences = []
     for point in (_beaten(point, points) for point in points if point["of"] in BASELINES):
         known = {word: point[key] for cost, word in COSTS.items() if point.get(key := f"beaten_{cost}") is not None}
-        said = [f"{'beaten' if beaten else 'not beaten'} by {word}" for word, beaten in known.items()]
-        summary.append(f"{point['method']} ({100 * point['accuracy']:.1f} %) is {' and '.join(said) or 'of no known cost'}")
+        verdicts = [f"{'beaten' if beaten else 'not beaten'} by {word}" for word, beaten in known.items()]
+        sentences.append(f"{point['method']} ({100 * point['accuracy']:.1f} %) is {' and '.join(verdicts) or 'of no known cost'}")
     place = ", ".join(filter(None, (points[0]["backbone"], domain, label)))
-    return [f"{place}: {'; '.join(summary)}."] if summary else []
+    return [f"{place}: {'; '.join(sentences)}."] if sentences else []
 
 
 ANALYSIS = Analysis(

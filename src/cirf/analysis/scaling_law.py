@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cirf.analysis.accuracy import FUNCTIONAL, by_question, kind, of_tasks
-from cirf.analysis.analysis import Analysis, Found, Lacking
+from cirf.analysis.analysis import Analysis, AnalysisResult, MissingInputError
 from cirf.analysis.groups import distinct, file_name, model_names, put, settings
-from cirf.analysis.pareto import COSTS, DOMAINS, Point, alike, costed, tell, without_answers
+from cirf.analysis.pareto import COSTS, DOMAINS, Point, describe_point, on_same_questions, with_costs, without_answers
 from cirf.analysis.source import Run, Source
 from cirf.pictures.canvas import SOFT, Mark, add, canvas, limits, marked, ticks
 from cirf.pictures.style import style
@@ -65,7 +65,7 @@ _POINTS = (
 )
 
 
-def make(source: Source) -> Found:
+def make(source: Source) -> AnalysisResult:
     """A fit per backbone, domain and cost, the points with their residuals, and a picture per fit."""
     fits: list[dict[str, Any]] = []
     rows: list[Point] = []
@@ -73,14 +73,14 @@ def make(source: Source) -> Found:
     notes: list[str] = []
     most, narrow = 0, False
     for (backbone, domain), group in _gathered(source).items():
-        points, others = alike(group)
+        points, others = on_same_questions(group)
         most = max(most, len(points))
         if len(points) < LEAST:
             continue
         if others:
             notes.append(f"{backbone}, {DOMAINS[domain]}: {len(others)} points answered other questions and are left out.")
         for cost in COSTS:
-            known, unknown = costed(points, cost)
+            known, unknown = with_costs(points, cost)
             if cost == "tokens" and len(known) >= LEAST and _close([point[cost] for point in known]):
                 notes.append(f"{backbone}, {DOMAINS[domain]}: the line against tokens is left out: {_CLOSE}.")
                 narrow = True
@@ -96,9 +96,9 @@ def make(source: Source) -> Found:
             put(pictures, name, _picture(known, line, name, f"{backbone}, {DOMAINS[domain]}", cost))
         rows += points
     if not fits and narrow:
-        raise Lacking(_CLOSE)
+        raise MissingInputError(_CLOSE)
     if not fits:
-        raise Lacking(
+        raise MissingInputError(
             f"it needs at least {LEAST} functional methods, of one run or several, that answered the same questions at differing"
             f" cost; found {most}"
         )
@@ -112,7 +112,7 @@ def make(source: Source) -> Found:
         Table("scaling_law", "Accuracy as a linear function of cost.", _FITS, fits),
         Table("points", "Points that the lines go through.", _POINTS, [without_answers(point) for point in rows]),
     )
-    return Found(tables, pictures, notes)
+    return AnalysisResult(tables, pictures, notes)
 
 
 _CLOSE = f"the models' token counts differ by less than {_ALIKE:.0%}".replace("%", " %")
@@ -165,14 +165,14 @@ def _model(run: Run, name: str) -> str:
 
 
 def _point(run: Run, name: str, domain: str) -> Point | None:
-    summary = {task: row for task, row in run.methods[name]["tasks"].items() if (task in run.trained_on) == (domain == "in")}
-    if not summary:
+    by_task = {task: row for task, row in run.methods[name]["tasks"].items() if (task in run.trained_on) == (domain == "in")}
+    if not by_task:
         return None
     answers = run.answers(name)
-    correct = {task: by_question(answers[task]) for task in summary}
+    correct = {task: by_question(answers[task]) for task in by_task}
     accuracy, low, high = of_tasks(correct)
-    tokens = {task: by_question(answers[task], "tokens") for task in summary}
-    seconds = [row.get("latency_mean_s") for row in summary.values()]
+    tokens = {task: by_question(answers[task], "tokens") for task in by_task}
+    seconds = [row.get("latency_mean_s") for row in by_task.values()]
     return {
         "domain": domain,
         "run": run.name,
@@ -208,7 +208,7 @@ def _table(points: Sequence[Point], key: str) -> list[np.ndarray]:
     return [np.array([[point[key][task][name] for name in values] for point in points]) for task, values in tasks.items()]
 
 
-def _fitted(points: Sequence[Point], cost: str) -> tuple[Line, dict[str, Any]] | None:
+def _fitted(points: Sequence[Point], cost: str) -> tuple[LinearFit, dict[str, Any]] | None:
     """The line of a cost; ``None`` if all are equal. Residuals are written into the points."""
     import numpy as np
 
@@ -265,7 +265,7 @@ def _sentence(backbone: str, domain: str, cost: str, row: Mapping[str, Any]) -> 
     )
 
 
-def _picture(points: Sequence[Point], line: Line, name: str, title: str, cost: str) -> str:
+def _picture(points: Sequence[Point], line: LinearFit, name: str, title: str, cost: str) -> str:
     names = list(dict.fromkeys(point["method"] for point in points))
     with canvas(4.9, 4.1, f"law-{name}") as (figure, out):
         axes = figure.add_subplot()
@@ -284,7 +284,7 @@ def _picture(points: Sequence[Point], line: Line, name: str, title: str, cost: s
             x, y = point[cost], 100 * point["accuracy"]
             ends = [100 * point["accuracy_low"], 100 * point["accuracy_high"]]
             axes.plot([x, x], ends, color=look.colour, linewidth=2, alpha=0.4, solid_capstyle="round")
-            reach = add(marks, tell(f"{point['method']}, K = {point['size']}", point, cost), point["method"])
+            reach = add(marks, describe_point(f"{point['method']}, K = {point['size']}", point, cost), point["method"])
             axes.plot([x], [y], **look.point, markersize=7.5, markeredgecolor="white", zorder=3, gid=reach)
             if len({one["size"] for one in points}) > 1:
                 axes.annotate(f"{point['size']}", (x, y), (6, 5), textcoords="offset points", fontsize=7.5, color=look.colour)
@@ -314,7 +314,7 @@ DRAWS = 2000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Line:
+class LinearFit:
     """``y = intercept + slope x`` by least squares.
 
     ``r2``: share of the points' spread that it explains, ``None`` where they have none; ``r2_out``: the same where each point is
@@ -354,7 +354,7 @@ def drawn(tables: Sequence[np.ndarray], draws: int = DRAWS, seed: int = 0) -> np
     return means
 
 
-def fit(x: np.ndarray, y: np.ndarray, drawn_x: np.ndarray, drawn_y: np.ndarray, resolution: float) -> Line:
+def fit(x: np.ndarray, y: np.ndarray, drawn_x: np.ndarray, drawn_y: np.ndarray, resolution: float) -> LinearFit:
     """The line through points x, y [P], and its bands from those of each draw [draws x P]. ``x`` must not be all equal.
 
     ``resolution``: half of what one more question adds to a height.
@@ -371,7 +371,7 @@ def fit(x: np.ndarray, y: np.ndarray, drawn_x: np.ndarray, drawn_y: np.ndarray, 
     grid = np.linspace(x.min(), x.max(), 41)
     low, high = np.quantile(intercepts[:, None] + slopes[:, None] * grid, (0.025, 0.975), axis=0)
     ends = np.quantile(slopes, (0.025, 0.975))
-    return Line(
+    return LinearFit(
         float(intercept[0]),
         float(slope[0]),
         1 - float((rest**2).sum()) / spread if spread > 0 else None,

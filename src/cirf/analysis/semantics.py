@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cirf.analysis.analysis import Analysis, Found, Lacking
+from cirf.analysis.analysis import Analysis, AnalysisResult, MissingInputError
 from cirf.analysis.source import Source
 from cirf.pictures.table import Column, Table
 
@@ -18,14 +18,14 @@ _SEGMENTS = 3
 _LONGEST = 120
 
 
-def make(source: Source) -> Found:
+def make(source: Source) -> AnalysisResult:
     """Every code that is used, the most frequent first."""
     run = source.first(lambda one: (one.data["codebook"] or {}).get("codes"))
     book = run.data["codebook"]
     if not book:
-        raise Lacking("the run has no codebook yet; bring it to its stage `codebook`")
+        raise MissingInputError("the run has no codebook yet; bring it to its stage `codebook`")
     if not book["codes"]:
-        raise Lacking("the texts of training steps, which an archive leaves out")
+        raise MissingInputError("the texts of training steps, which an archive leaves out")
     rows = [
         {
             "code": row["code"],
@@ -43,7 +43,9 @@ def make(source: Source) -> Found:
         f"{book['used']} of {book['size']} codes are used. Labels are by rule unless `cirf label` gave others: reading"
         " aids, the segments are the truth. Segments are taken at even distances, none is picked by hand.",
     ]
-    return Found((Table("semantics", "Codes, how often they are used, and what their steps share.", _COLUMNS, rows),), {}, notes)
+    return AnalysisResult(
+        (Table("semantics", "Codes, how often they are used, and what their steps share.", _COLUMNS, rows),), {}, notes
+    )
 
 
 def _short(text: str) -> str:

@@ -25,7 +25,7 @@ from typing import Any
 
 from cirf.analysis.names import display_names
 from cirf.store.jsonl import read_rows
-from cirf.store.view import Shown
+from cirf.store.view import RunView
 
 PAPER = "paper"
 """The source of rows from the paper."""
@@ -67,7 +67,7 @@ class Run:
     ) -> None:
         self.folder, self.name, self.part, self.warning = folder, name or folder.name, part, warning
         self.settings: Mapping[str, Any] = settings or {}
-        self.shown = Shown(folder, stages)
+        self.shown = RunView(folder, stages)
         self._collect = collect
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cirf.analysis.analysis import Analysis, Found, Lacking
+from cirf.analysis.analysis import Analysis, AnalysisResult, MissingInputError
 from cirf.analysis.source import Run, Source, published
 from cirf.pictures.table import Column, Table
 from cirf.statistics import mean
@@ -24,7 +24,7 @@ _COLUMNS = (
 _COUNTS = "The paper counts all problems; a run trains on those with a rationale, and evaluates on some of the test's."
 
 
-def make(source: Source) -> Found:
+def make(source: Source) -> AnalysisResult:
     """Counts of the run, and lengths of its training rationales measured with the backbone's tokenizer."""
     run = source.first(lambda one: _tasks(one) and one.training_codes and one.rationales and one.traces)
     if not _tasks(run):
@@ -32,13 +32,13 @@ def make(source: Source) -> Found:
     lengths = _lengths(run)
     tasks = _tasks(run)
     if not tasks:
-        raise Lacking("no problems yet; bring the run to its stage `problems`")
+        raise MissingInputError("no problems yet; bring the run to its stage `problems`")
     rows = [_row(run, task, lengths.get(task, [])) for task in tasks]
     notes = [*source.notes(run), _COUNTS]
     if source.paper:
         rows += published("statistics")
     columns = (Column("source", "Source"), *_COLUMNS) if source.paper else _COLUMNS
-    return Found(
+    return AnalysisResult(
         (Table("statistics", "Datasets of the run, with mean lengths of training rationales.", columns, rows),), {}, notes
     )
 
@@ -48,20 +48,20 @@ def _tasks(run: Run) -> list[str]:
 
 
 def _row(run: Run, task: str, lengths: list[tuple[int, int, int]]) -> dict[str, Any]:
-    summary = run.data["data"]
-    counted = summary["reports"]["problems"].get("tasks", {}).get(task, {})
-    trained = task in summary["train"]
+    data = run.data["data"]
+    counted = data["reports"]["problems"].get("tasks", {}).get(task, {})
+    trained = task in data["train"]
     row: dict[str, Any] = {
         "source": run.source,
         "task": task,
         "domain": "in" if trained else "out",
-        "train": counted.get("available_train", summary["train"].get(task)) if trained else None,
-        "used": summary["train"].get(task),
-        "test": counted.get("available_test", summary["test"].get(task)),
-        "asked": summary["test"].get(task),
+        "train": counted.get("available_train", data["train"].get(task)) if trained else None,
+        "used": data["train"].get(task),
+        "test": counted.get("available_test", data["test"].get(task)),
+        "asked": data["test"].get(task),
     }
-    for place, key in enumerate(("cot_tokens", "functional_tokens", "trace_tokens")):
-        row[key] = mean([values[place] for values in lengths]) if lengths else None
+    for index, key in enumerate(("cot_tokens", "functional_tokens", "trace_tokens")):
+        row[key] = mean([values[index] for values in lengths]) if lengths else None
     return row
 
 

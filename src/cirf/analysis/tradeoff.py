@@ -20,7 +20,7 @@ _LEAST = 10.0
 """Fewest percentage points that the axis of accuracy spans."""
 
 
-class Size(NamedTuple):
+class PictureSize(NamedTuple):
     """Inches of a picture, and points of its text."""
 
     width: float
@@ -28,11 +28,11 @@ class Size(NamedTuple):
     font: float
 
 
-HALF, WIDE, NARROW = Size(4.9, 3.7, 10), Size(8.9, 4.5, 9), Size(3.7, 4.4, 8)
+HALF, WIDE, NARROW = PictureSize(4.9, 3.7, 10), PictureSize(8.9, 4.5, 9), PictureSize(3.7, 4.4, 8)
 """Half a page wide, a whole page, and a phone's window."""
 
 
-class Spot(NamedTuple):
+class MethodPoint(NamedTuple):
     """A method as a point: its id, display name and words for the reader, family, cost, accuracy with its interval in per cent,
     whether it is on the front, and whether it is named even if not, as the baseline is."""
 
@@ -49,14 +49,14 @@ class Spot(NamedTuple):
 
 
 def draw(
-    spots: Sequence[Spot],
+    spots: Sequence[MethodPoint],
     name: str,
     labels: tuple[str, str],
     description: str,
     *,
     title: str = "",
     unit: str = "",
-    size: Size = HALF,
+    size: PictureSize = HALF,
     span: Sequence[float] = (),
 ) -> str:
     """The SVG of points with their intervals: up and to the left is better.
@@ -75,8 +75,8 @@ def draw(
         axes.tick_params(labelsize=size.font)
         front = sorted((spot.cost, spot.accuracy) for spot in spots if spot.front)
         line = axes.plot([x for x, _ in front], [y for _, y in front], color="#9aa1ad", linewidth=1.4, zorder=1)
-        for place, spot in enumerate(spots):
-            _point(axes, place, spot, size)
+        for index, spot in enumerate(spots):
+            _point(axes, index, spot, size)
         ticks(axes, "latency" if unit == "s" else "tokens", logarithmic)
         _legend(figure, spots, size)
         named = [len(spots) <= FEW or spot.front or spot.named for spot in spots]
@@ -86,7 +86,7 @@ def draw(
     return marked(out[0], [Mark(spot.method, spot.description) for spot in spots])
 
 
-def _point(axes: Any, place: int, spot: Spot, size: Size) -> None:
+def _point(axes: Any, place: int, spot: MethodPoint, size: PictureSize) -> None:
     """Draw one method, named ones in front."""
     look, first = FAMILIES[spot.family], spot.front or spot.named
     bar: dict[str, Any] = {"linewidth": 1.6, "alpha": 0.5 if first else 0.25, "gid": gid(place, "bar")}
@@ -109,14 +109,14 @@ def _across(axes: Any, costs: Sequence[float]) -> bool:
     return False
 
 
-def _heights(spots: Sequence[Spot]) -> tuple[float, float]:
+def _heights(spots: Sequence[MethodPoint]) -> tuple[float, float]:
     """The ends of the axis of accuracy: those of the intervals, with some room."""
     low, high = min(spot.low for spot in spots), max(spot.high for spot in spots)
     room = max(_ROOM * (high - low), (_LEAST - (high - low)) / 2)
     return max(low - room, -2.0), min(high + room, 102.0)
 
 
-def _legend(figure: Any, spots: Sequence[Spot], size: Size) -> None:
+def _legend(figure: Any, spots: Sequence[MethodPoint], size: PictureSize) -> None:
     """A line above the picture that names the families in it, where there are several."""
     from matplotlib.lines import Line2D
 

@@ -16,7 +16,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from cirf.analysis.accuracy import FUNCTIONAL
-from cirf.analysis.analysis import Analysis, Found, Lacking
+from cirf.analysis.analysis import Analysis, AnalysisResult, MissingInputError
 from cirf.analysis.source import Run, Source, read_codes
 from cirf.pictures.canvas import SOFT, canvas
 from cirf.pictures.table import Column, Table
@@ -47,12 +47,12 @@ _ENTROPY = (
 )
 
 
-def make(source: Source) -> Found:
+def make(source: Source) -> AnalysisResult:
     """The most frequent transitions, the entropies, and a picture of the training traces'."""
     run = source.first(lambda one: any(one.training_codes.values()))
     sequences = {"training": [codes for codes in run.training_codes.values() if codes]}
     if not sequences["training"]:
-        raise Lacking("the run has no codes yet; bring it to its stage `codebook` (an archive keeps no codes)")
+        raise MissingInputError("the run has no codes yet; bring it to its stage `codebook` (an archive keeps no codes)")
     if answered := _answered(run):
         sequences["answers"] = answered
     labels = {row["code"]: row["label"] for row in run.data["codebook"]["codes"]}
@@ -68,7 +68,7 @@ def make(source: Source) -> Found:
         Table("transitions", f"The {_MOST} most frequent transitions between functions.", _PAIRS, pairs),
         Table("entropy", "How sure the next function is.", _ENTROPY, entropies),
     )
-    return Found(tables, {"transitions": picture}, notes)
+    return AnalysisResult(tables, {"transitions": picture}, notes)
 
 
 def _answered(run: Run) -> list[list[int]]:

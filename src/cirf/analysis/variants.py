@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from cirf.analysis.analysis import Analysis, Found, Lacking
+from cirf.analysis.analysis import Analysis, AnalysisResult, MissingInputError
 from cirf.analysis.backbones import CIRF, families, points_of, settings_of
 from cirf.analysis.groups import file_name, put
-from cirf.analysis.pareto import COSTS, DOMAINS, MEASURED, Point, costed, tell, without_answers
+from cirf.analysis.pareto import COSTS, DOMAINS, MEASURED, Point, describe_point, with_costs, without_answers
 from cirf.analysis.source import Source
 from cirf.pictures.canvas import SOFT, Mark, add, canvas, limits, marked, ticks
 from cirf.pictures.style import style
@@ -27,7 +27,7 @@ _COLUMNS = (
 )
 
 
-def make(source: Source) -> Found:
+def make(source: Source) -> AnalysisResult:
     """A row a backbone, domain and variant; a picture a domain and cost, with a line a backbone."""
     rows: list[Point] = []
     pictures: dict[str, str] = {}
@@ -41,23 +41,23 @@ def make(source: Source) -> Found:
             rows += [without_answers(_against(point, line[0])) | {"settings": family.label} for line in lines for point in line]
             title = ", ".join(filter(None, (domain_title, family.label)))
             for cost, axis in COSTS.items():
-                unknown = costed([point for line in lines for point in line], cost)[1]
-                drawn = [known for line in lines if (known := costed(line, cost)[0])]
+                unknown = with_costs([point for line in lines for point in line], cost)[1]
+                drawn = [known for line in lines if (known := with_costs(line, cost)[0])]
                 if drawn:
                     name = file_name("-".join(filter(None, (domain, cost, family.label))))
                     put(pictures, name, _picture(drawn, name, title, cost, axis))
                     notes += [f"{title}: {unknown}"] if unknown else []
     if not rows:
-        raise Lacking("it needs a run with at least two CIRF variants among its evaluated methods")
-    return Found((Table("variants", "CIRF variants over backbones.", _COLUMNS, rows),), pictures, notes)
+        raise MissingInputError("it needs a run with at least two CIRF variants among its evaluated methods")
+    return AnalysisResult((Table("variants", "CIRF variants over backbones.", _COLUMNS, rows),), pictures, notes)
 
 
 def _against(point: Point, first: Point) -> Point:
     """A point with its cost as a share of the first variant's."""
-    summary: dict[str, Any] = {"token_ratio": point["tokens"] / first["tokens"] if first["tokens"] else None}
+    row: dict[str, Any] = {"token_ratio": point["tokens"] / first["tokens"] if first["tokens"] else None}
     if point["seconds"] and first["seconds"]:
-        summary["speedup"] = first["seconds"] / point["seconds"]
-    return point | summary
+        row["speedup"] = first["seconds"] / point["seconds"]
+    return point | row
 
 
 def _picture(lines: Sequence[Sequence[Point]], name: str, title: str, cost: str, axis: str) -> str:
@@ -73,9 +73,9 @@ def _picture(lines: Sequence[Sequence[Point]], name: str, title: str, cost: str,
         limits(axes, xs, logarithmic)
         axes.set_ylim(-3, 103)
         marks: list[Mark] = []
-        for place, line in enumerate(lines):
+        for index, line in enumerate(lines):
             ordered = sorted(line, key=lambda point: float(point[cost]))
-            stroke = _STROKES[place % len(_STROKES)]
+            stroke = _STROKES[index % len(_STROKES)]
             across, up = [point[cost] for point in ordered], [100 * point["accuracy"] for point in ordered]
             label = str(line[0]["backbone"])
             axes.plot(across, up, linestyle=stroke, color="#7d8592", linewidth=1.3, zorder=1, label=label)
@@ -89,7 +89,7 @@ def _picture(lines: Sequence[Sequence[Point]], name: str, title: str, cost: str,
                     **look.point,
                     markersize=8,
                     markeredgecolor="white",
-                    gid=add(marks, tell(f"{point['backbone']}, {look.title}", point, cost), point["method"]),
+                    gid=add(marks, describe_point(f"{point['backbone']}, {look.title}", point, cost), point["method"]),
                 )
         for method in names:
             look = style(method, names)

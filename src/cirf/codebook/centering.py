@@ -65,7 +65,7 @@ def represent(
         )
     names, inverse, sizes = np.unique(groups, return_inverse=True, return_counts=True)
     order = np.argsort(inverse, kind="stable")
-    asked = _checked(questions, names, width) if kind == "question_centered" else None
+    question_vectors = _checked(questions, names, width) if kind == "question_centered" else None
     if corpus_mean is None:
         corpus_mean = mean_of(vectors)
     found = room_for((count, width), scratch)
@@ -79,8 +79,8 @@ def represent(
             found[rows] = _off_mean(block, begins[:-1] - begins[0], lengths, alone, corpus_mean, single_step)
         elif kind == "raw":
             found[rows] = block
-        elif asked is not None:
-            found[rows] = block - np.repeat(asked[names[first:last]].astype(np.float32, copy=False), lengths, axis=0)
+        elif question_vectors is not None:
+            found[rows] = block - np.repeat(question_vectors[names[first:last]].astype(np.float32, copy=False), lengths, axis=0)
     if kind == "random":
         random = np.random.default_rng(seed)
         for piece in chunks(count, width):

@@ -28,7 +28,7 @@ from cirf.codebook.centering import Kind, SingleStep, represent
 from cirf.codebook.embedding import WORDING
 from cirf.codebook.fit import fit
 from cirf.codebook.rows import Rows
-from cirf.codebook.vqvae import Encoded, FeedForward
+from cirf.codebook.vqvae import EncodedRows, FeedForward
 from cirf.distributed import ALONE, Share
 from cirf.errors import CirfError
 from cirf.progress import Progress
@@ -107,14 +107,14 @@ class Codebook:
                 f"codebook.reuse: it quantises {self.representation}, codebook.representation is {representation}; set them alike"
             )
 
-    def encoded(self, vectors: Rows) -> Encoded:
+    def encoded(self, vectors: Rows) -> EncodedRows:
         """x = F_enc(z') [n x d_e] of representations z' [n x d_s], in pieces; ``CirfError`` if they have another width."""
         inputs = self.encoder.first.in_features
         if len(vectors.shape) != 2 or vectors.shape[1] != inputs:
             raise CirfError(
                 f"codebook: it reads vectors of width {inputs}, got {vectors.shape}; use the embedding model it was trained with"
             )
-        return Encoded(self.encoder, vectors)
+        return EncodedRows(self.encoder, vectors)
 
     def encode(self, vectors: Rows) -> np.ndarray:
         """Nearest code of each representation z' [n x d_s]: int64 [n]."""

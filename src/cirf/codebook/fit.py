@@ -44,7 +44,7 @@ from torch import Tensor
 
 from cirf.codebook.rows import Rows, chunk_rows, chunks, held_rows
 from cirf.codebook.sinkhorn import PIECE, assign, blocks, own_rows
-from cirf.codebook.vqvae import VQVAE, Encoded
+from cirf.codebook.vqvae import VQVAE, EncodedRows
 from cirf.distributed import ALONE, Share
 from cirf.errors import CirfError
 from cirf.progress import Advance, Progress
@@ -97,7 +97,7 @@ def fit(
     for number, phase in enumerate(_PHASES):
         if phase == "vq" and state.phase == "autoencoder":
             with torch.no_grad():
-                model.codes.copy_(first_codes(Encoded(model.encoder, vectors), vectors, section, _mix(seed, 1, 0), share))
+                model.codes.copy_(first_codes(EncodedRows(model.encoder, vectors), vectors, section, _mix(seed, 1, 0), share))
             state.phase, state.optimiser = phase, _adam(model, phase, section)
             saved.save(state)
         done = len(state.losses[phase])
@@ -126,7 +126,7 @@ def _epoch(
     trained = _trained(model, state.phase)
     assignment = None
     if state.phase == "vq":
-        assignment = assign(Encoded(model.encoder, vectors), model.codes.detach(), section.sinkhorn, share=share)
+        assignment = assign(EncodedRows(model.encoder, vectors), model.codes.detach(), section.sinkhorn, share=share)
         codes = assignment.codes if section.reassign == "sinkhorn" else assignment.nearest
     sums: dict[str, Tensor] = {}
     for rows, batch in drawn if share.main else ():
@@ -223,7 +223,7 @@ class _State:
 _KMEANS_STARTS = 4
 
 
-def first_codes(encoded: Encoded, vectors: Rows, section: schema.Codebook, seed: int, share: Share = ALONE) -> Tensor:
+def first_codes(encoded: EncodedRows, vectors: Rows, section: schema.Codebook, seed: int, share: Share = ALONE) -> Tensor:
     """K codes [K x d_e] for the encoded set x [M x d_e] of ``vectors`` z' [M x d_s], by ``section.initialiser``.
 
     * ``sinkhorn``: K anchors drawn from the set, a balanced assignment to them (eq. 6-8), each code the mean of its
@@ -300,7 +300,7 @@ def code_means(encoded: Iterable[Tensor], codes: Tensor, fallback: Tensor, share
     return torch.where((counts > 0)[:, None].to(fallback.device), means, fallback)
 
 
-def _mean_square(encoded: Encoded) -> Tensor:
+def _mean_square(encoded: EncodedRows) -> Tensor:
     """Mean square of the encoded set, added up over parts of it that memory holds."""
     size = max(held_rows(encoded.shape[1]) // PIECE, 1) * PIECE
     total = 0.0
@@ -310,7 +310,7 @@ def _mean_square(encoded: Encoded) -> Tensor:
     return torch.tensor(total / len(encoded), dtype=part.dtype, device=part.device)
 
 
-def _kmeans(encoded: Encoded, size: int, seed: int) -> Tensor:
+def _kmeans(encoded: EncodedRows, size: int, seed: int) -> Tensor:
     # Loaded by name: neither has type hints. One thread, since threads add up centres in no fixed order.
     clusters = import_module("sklearn.cluster")
     limits = import_module("threadpoolctl").threadpool_limits

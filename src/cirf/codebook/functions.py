@@ -29,7 +29,7 @@ from cirf.store.files import hash_json, parse_json, to_json, write_atomic
 from cirf.store.paths import refuse_archive
 
 if TYPE_CHECKING:
-    from cirf.recipe.schema import Asked
+    from cirf.recipe.schema import RequestSettings
     from cirf.store.files import RowLog
 
 UNUSED = "unused"
@@ -107,13 +107,13 @@ def _features(segment: str) -> Features:
     """The words of a segment, each with its place, and its operations; ``not`` is one with the word after it."""
     words: dict[str, int] = {}
     negated = False
-    for place, match in enumerate(_WORD.finditer(segment)):
+    for index, match in enumerate(_WORD.finditer(segment)):
         word = match.group()
         named = word[0].isupper() and not _starts_sentence(segment, match.start())
         if word.lower() == "not":
             negated = True
         elif len(word) > 1 and not named and word.lower() not in _STOP:
-            words.setdefault(f"not {word.lower()}" if negated else word.lower(), place)
+            words.setdefault(f"not {word.lower()}" if negated else word.lower(), index)
             negated = False
     return words, frozenset(operations(segment))
 
@@ -181,8 +181,8 @@ def read_labels(folder: Path, counts: Mapping[int, int]) -> dict[int, str]:
 
 def write_labels(folder: Path, labels: Mapping[int, str], counts: Mapping[int, int]) -> None:
     """Write a folder's labels of the codes with these counts, whole or not at all."""
-    summary = {str(code): labels[code] for code in sorted(labels)}
-    write_atomic(folder / FILE, to_json({"codes": codes_id(counts), "labels": summary}))
+    by_code = {str(code): labels[code] for code in sorted(labels)}
+    write_atomic(folder / FILE, to_json({"codes": codes_id(counts), "labels": by_code}))
 
 
 def clean(label: str) -> str:
@@ -194,7 +194,7 @@ def clean(label: str) -> str:
 
 
 def name_by_model(
-    segments: Mapping[int, Sequence[str]], section: Asked, log: RowLog, seed: int = 0, progress: Progress = SILENT
+    segments: Mapping[int, Sequence[str]], section: RequestSettings, log: RowLog, seed: int = 0, progress: Progress = SILENT
 ) -> dict[int, str]:
     """A label for every code with segments, by the language model of ``section.endpoints``; codes whose answer cannot be read
     are left out, to keep the label they had.
@@ -229,9 +229,9 @@ def read_label(text: str) -> str | None:
         if isinstance(made, dict) and isinstance(made.get("label"), str):
             found = made["label"]
         place = text.find("{", end)
-    summary = text.strip().strip("\"'*. ") if found is None else found.strip("\"'*. ")
+    label = text.strip().strip("\"'*. ") if found is None else found.strip("\"'*. ")
     try:
-        return None if found is None and ("\n" in summary or "{" in summary) else clean(summary)
+        return None if found is None and ("\n" in label or "{" in label) else clean(label)
     except CirfError:
         return None
 

@@ -33,7 +33,7 @@ _FLOOR = -1e30
 
 
 class Points(Protocol):
-    """Vectors [M x d] read a piece at a time, in order; ``vqvae.Encoded`` is one."""
+    """Vectors [M x d] read a piece at a time, in order; ``vqvae.EncodedRows`` is one."""
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -89,7 +89,7 @@ class VQVAE(nn.Module):
         return Losses(_squared_error(self.decoder(seen), batch), _squared_error(q, x.detach()), _squared_error(x, q.detach()))
 
 
-class Encoded:
+class EncodedRows:
     """x = F_enc(z') [M x d_e] of all z' [M x d_s], on the encoder's device; never held as a whole, but computed again, a piece at
     a time, on each access."""
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from cirf.analysis.analysis import Found
+from cirf.analysis.analysis import AnalysisResult
 from cirf.errors import CirfError
 from cirf.pictures.canvas import themed
 from cirf.pictures.style import every_style
@@ -36,7 +36,7 @@ _HALF = 400  # points; pictures up to this width are two in a row
 _FILTERED = 8  # rows from which on a table has a filter
 
 
-def render_analyses(summary: Mapping[str, Any], found: Mapping[str, Found]) -> str:
+def render_analyses(summary: Mapping[str, Any], found: Mapping[str, AnalysisResult]) -> str:
     """The page's HTML. ``summary`` is the content of ``analysis.json``, ``found`` the analyses by name, for tables and pictures.
 
     The same data gives the same bytes; it loads nothing.
@@ -138,16 +138,18 @@ def analyze(folder: Path, asked: Sequence[str], paper: bool, as_json: bool) -> N
     print(f"analysis: {out / 'index.html'}")
 
 
-def _found(folder: Path, source: Source, asked: Sequence[str]) -> tuple[dict[str, tuple[Analysis, Found]], dict[str, str]]:
+def _found(
+    folder: Path, source: Source, asked: Sequence[str]
+) -> tuple[dict[str, tuple[Analysis, AnalysisResult]], dict[str, str]]:
     """The analyses that can be made, and why the others cannot. ``CirfError`` for one that was ``asked`` for."""
-    from cirf.analysis.analysis import Lacking, get, names
+    from cirf.analysis.analysis import MissingInputError, get, names
 
-    found: dict[str, tuple[Analysis, Found]] = {}
+    found: dict[str, tuple[Analysis, AnalysisResult]] = {}
     lacking: dict[str, str] = {}
     for analysis in [get(name) for name in dict.fromkeys(asked)] or [get(name) for name in names()]:
         try:
             found[analysis.name] = (analysis, analysis.make(source))
-        except Lacking as error:
+        except MissingInputError as error:
             if asked:
                 raise CirfError(f"{folder}: {analysis.name}: {error}") from None
             lacking[analysis.name] = str(error)
@@ -210,7 +212,7 @@ def open_run_of(folder: Path, **about: Any) -> Run:
     return Run(folder, lambda: collect(folder, stages=stages), stages, warning=warning, **about)
 
 
-def _write(folder: Path, made: Found) -> None:
+def _write(folder: Path, made: AnalysisResult) -> None:
     """Write an analysis's files, replacing existing ones."""
     from cirf.store.files import write_atomic
 
@@ -225,7 +227,7 @@ def _write(folder: Path, made: Found) -> None:
 
 
 def _summary(
-    folder: Path, source: Source, found: Mapping[str, tuple[Analysis, Found]], lacking: Mapping[str, str]
+    folder: Path, source: Source, found: Mapping[str, tuple[Analysis, AnalysisResult]], lacking: Mapping[str, str]
 ) -> dict[str, Any]:
     """The summary as JSON. A run counts once, however many parts of a sweep name it."""
     from cirf.analysis.groups import distinct
@@ -250,7 +252,7 @@ def _link(page: Path, folder: Path) -> str:
     return quote(Path(os.path.relpath(page, folder / FOLDER)).as_posix())
 
 
-def _counted(made: Found) -> str:
+def _counted(made: AnalysisResult) -> str:
     rows = sum(len(table.rows) for table in made.tables)
     parts = [f"{rows} row{'s' if rows != 1 else ''}"]
     if made.pictures:
@@ -267,7 +269,7 @@ def write_picture(folder: Path, path: Path, domain: str, without: Collection[str
     ``domain``: ``all`` counts every question alike; ``in`` and ``out`` are means of the tasks trained on or not. ``without``:
     methods to leave out. ``CirfError`` for an unknown domain or method, or if nothing is left to draw.
     """
-    from cirf.analysis.pareto import alike, domain_points, mark_fronts, picture
+    from cirf.analysis.pareto import domain_points, mark_fronts, on_same_questions, picture
     from cirf.analysis.tradeoff import WIDE
     from cirf.report.plots import pareto_svg
     from cirf.store.files import write_atomic
@@ -283,7 +285,7 @@ def write_picture(folder: Path, path: Path, domain: str, without: Collection[str
         svg = pareto_svg({**run.data, "methods": rows})
     else:
         kept = [point for point in domain_points(run, domain) if point["kind"] not in without and point["tokens"]]
-        points = alike(kept)[0] if kept else []
+        points = on_same_questions(kept)[0] if kept else []
         mark_fronts(points)
         svg = picture(points, "", "tokens", size=WIDE) if points else None
     if svg is None:

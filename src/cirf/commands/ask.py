@@ -23,12 +23,12 @@ from cirf.codebook.functions import MODEL, find_model, functions_of, steps_of
 from cirf.errors import CirfError
 from cirf.progress import printable
 from cirf.recipe.load import load, open_run
-from cirf.serving.model import Served
+from cirf.serving.model import ServedModel
 from cirf.serving.reading import HALF, StreamReader, without_beginning
 from cirf.store.files import parse_json
 
 if TYPE_CHECKING:
-    from cirf.serving.model import Served
+    from cirf.serving.model import ServedModel
 
 _ILL_FORMED = "the trace is not well-formed; the model is not trained enough (see the run's report.html)"
 
@@ -90,7 +90,7 @@ def ask(
         _print_explanation(one)
 
 
-def _explained(served: Served, prompt: str, written: Sequence[int]) -> list[dict[str, Any]]:
+def _explained(served: ServedModel, prompt: str, written: Sequence[int]) -> list[dict[str, Any]]:
     """Probabilities of the functional tokens among the ids ``written``."""
     from cirf.lm.prompt import encode
     from cirf.serving.reading import choices, explanation
@@ -119,8 +119,8 @@ def _steering(functions: Mapping[str, Any], settings: Mapping[str, Any]) -> tupl
 
     settled = TraceSettings(**settings)
     if formed(settled) and not functions:
-        asked = "--budget, --no-results, --grammar, --forbid and --at-most"
-        raise CirfError(f"{asked} steer functional tokens, but this model has none")
+        option_names = "--budget, --no-results, --grammar, --forbid and --at-most"
+        raise CirfError(f"{option_names} steer functional tokens, but this model has none")
     return (settled.steering() if formed(settled) else None), settled.calculator
 
 
@@ -151,12 +151,10 @@ def for_vllm(folder: Path, at_most: Mapping[int, int]) -> None:
         raise CirfError(f"{find_model(folder)}: this model has no functional tokens")
     check_codes(at_most, names)
     if any(at_most.values()):
-        summary: dict[str, Any] = {
-            "structured_outputs": {"regex": expression(at_most, names, opened_by_prompt(tokenizer, names))}
-        }
+        body: dict[str, Any] = {"structured_outputs": {"regex": expression(at_most, names, opened_by_prompt(tokenizer, names))}}
     else:
-        summary = {"logit_bias": {str(tokenizer.convert_tokens_to_ids(names.codes[code])): -100 for code in sorted(at_most)}}
-    print(json.dumps(summary, indent=2))
+        body = {"logit_bias": {str(tokenizer.convert_tokens_to_ids(names.codes[code])): -100 for code in sorted(at_most)}}
+    print(json.dumps(body, indent=2))
 
 
 def codes(folder: Path, text: str | None, question: str | None, choices: Sequence[str], as_json: bool) -> None:
@@ -246,7 +244,7 @@ def _encode(folder: Path, text: str, question: str | None, choices: Sequence[str
 class Lines:
     """The shown part of a model's answer."""
 
-    def __init__(self, served: Served) -> None:
+    def __init__(self, served: ServedModel) -> None:
         self._served, self._reader = served, StreamReader(served.names, served.opened)
         self._shown = ""
 

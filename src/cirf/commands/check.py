@@ -48,14 +48,19 @@ def check(source: str, sets: Sequence[str], data: Path | None, as_json: bool, sh
     recipe = with_data(_recipe_of(source, sets, columns), data)
     count, counted_by = token_counter(recipe)
     allowed = recipe.problems.max_unusable_share
-    asked, worked = Tolerance(allowed, looking=True), Tolerance(allowed, looking=True)  # files of questions, and of rationales
-    problems = load_problems(recipe.problems, recipe.seed, asked, whole=is_row_file(source))
+    question_files, rationale_files = (
+        Tolerance(allowed, looking=True),
+        Tolerance(allowed, looking=True),
+    )  # files of questions, and of rationales
+    problems = load_problems(recipe.problems, recipe.seed, question_files, whole=is_row_file(source))
     tasks = resolve(recipe.problems, lenient=True)
     training = [*problems.train, *problems.validation]
-    found = look(training, recipe.rationales, recipe.segments, recipe.results, tasks, count, recipe.problems.data, worked)
+    found = look(
+        training, recipe.rationales, recipe.segments, recipe.results, tasks, count, recipe.problems.data, rationale_files
+    )
     made: dict[str, Any] = {"source": source, "tokens_counted_by": counted_by, "problems": problems.report} | found.to_dict()
     made["answers"] = {name: task.answer for name, task in tasks.items()}
-    files = [*asked.files, *worked.files]
+    files = [*question_files.files, *rationale_files.files]
     made["refused"] = by_reason([error for file in files for error in file.errors])
     made["unusable"] = [
         file.to_dict() | {"share": file.share, "stops": file.stops(allowed), "summary": file.predicted(allowed)} for file in files
@@ -240,10 +245,10 @@ def _print_row(row: Mapping[str, Any]) -> None:
 
     print()
     line("question", row["question"])
-    for place, choice in enumerate(row["choices"]):
-        line("", f"{chr(65 + place)}. {choice}")
-    for place, step in enumerate(row["steps"], 1):
-        line(f"step {place}", step["step"] + (f"  ->  {step['result']}" if step["result"] else ""))
+    for index, choice in enumerate(row["choices"]):
+        line("", f"{chr(65 + index)}. {choice}")
+    for index, step in enumerate(row["steps"], 1):
+        line(f"step {index}", step["step"] + (f"  ->  {step['result']}" if step["result"] else ""))
     if row["dropped"]:
         line("dropped", row["dropped"])
     line("answer", row["answer"])

@@ -27,7 +27,7 @@ from cirf import __version__, tasks
 from cirf.assets import data_folder
 from cirf.assets.benchmarks import Address, DataFile, catalogue, select
 from cirf.assets.fetch import Meter, reachable
-from cirf.assets.resolve import alone
+from cirf.assets.resolve import exclusive
 from cirf.errors import CirfError
 from cirf.progress import Progress, for_terminal
 from cirf.store.files import hash_file, load_object, to_json, whole_file, write_atomic
@@ -41,7 +41,7 @@ _KB = 1000
 
 
 @dataclass(frozen=True)
-class Got:
+class PresentFile:
     """A file in the folder: fetched now, before, or brought by the user. ``origin`` holds the exact sources with their SHA-256
     and whether it was pinned."""
 
@@ -53,7 +53,7 @@ class Got:
 
 
 @dataclass(frozen=True)
-class Missing:
+class MissingFile:
     """A missing file, and why; ``offline``: because a server did not answer, for it or for its sources."""
 
     file: DataFile
@@ -62,20 +62,20 @@ class Missing:
 
 
 def get_task(
-    files: Sequence[DataFile], folder: Path, progress: Progress, say: Callable[[Got | Missing], None]
-) -> tuple[list[Got], list[Missing]]:
+    files: Sequence[DataFile], folder: Path, progress: Progress, say: Callable[[PresentFile | MissingFile], None]
+) -> tuple[list[PresentFile], list[MissingFile]]:
     """Bring the files into ``folder``; ``say`` is called with each result. A failure does not stop the others."""
-    got: list[Got] = []
-    missing: list[Missing] = []
+    got: list[PresentFile] = []
+    missing: list[MissingFile] = []
     folder.mkdir(parents=True, exist_ok=True)
-    with alone(folder / ".lock", f"another process fetches into {folder}", progress):
+    with exclusive(folder / ".lock", f"another process fetches into {folder}", progress):
         for file in files:
             try:
                 got.append(_one(file, folder, progress))
                 say(got[-1])
             except CirfError as error:
                 stuck = any(each.offline and each.file.path in file.after for each in missing)
-                missing.append(Missing(file, str(error), stuck or isinstance(error, UnreachableError)))
+                missing.append(MissingFile(file, str(error), stuck or isinstance(error, UnreachableError)))
                 say(missing[-1])
         if not missing:
             shutil.rmtree(folder / _DOWNLOADS, ignore_errors=True)
@@ -89,22 +89,22 @@ def state(file: DataFile, folder: Path) -> str:
     return "by hand" if file.by_hand else "not fetched"
 
 
-def _one(file: DataFile, folder: Path, progress: Progress) -> Got:
+def _one(file: DataFile, folder: Path, progress: Progress) -> PresentFile:
     path = folder / file.path
     known = _sources(folder).get(file.path)
     if path.is_file():
         found = hash_file(path)
         if known is None:
-            return Got(file, "brought", len(read_rows(path)), found)
+            return PresentFile(file, "brought", len(read_rows(path)), found)
         if (known["sha256"], known["asked"], known["format"]) == (found, file.origin, _FORMAT):
-            return Got(file, "there", known["rows"], found, tuple(known["origin"]))
+            return PresentFile(file, "there", known["rows"], found, tuple(known["origin"]))
     if file.by_hand:
         raise CirfError("it has no address that could be checked: bring it by hand")
     for other in file.after:
         if not (folder / other).is_file():
             raise CirfError(f"{other}, which it is made from, is missing")
     origin = _from_hub(file, path, progress) if file.part is not None else _from_addresses(file, path, folder, progress)
-    got = Got(file, "fetched", len(read_rows(path)), hash_file(path), tuple(origin))
+    got = PresentFile(file, "fetched", len(read_rows(path)), hash_file(path), tuple(origin))
     kept = {"sha256": got.sha256, "rows": got.rows, "asked": file.origin, "origin": origin, "format": _FORMAT}
     about = {"licence": file.licence, "home": file.home}
     write_atomic(folder / SOURCES, to_json(_sources(folder) | {file.path: kept | about}))
@@ -298,15 +298,15 @@ def listing(out: Path | None, as_json: bool) -> None:
     print(f"folder: {folder}")
 
 
-def _line(summary: Got | Missing) -> str:
-    if isinstance(summary, Missing):
+def _line(summary: PresentFile | MissingFile) -> str:
+    if isinstance(summary, MissingFile):
         return f"{summary.file.path}: missing: {summary.reason}"
     words = {"fetched": "fetched", "there": "there already", "brought": "there, brought by hand"}[summary.state]
     rows = f"{summary.rows:,} row{'' if summary.rows == 1 else 's'}"
     return f"{summary.file.path}: {words}, {rows}, licence {summary.file.licence}, from {summary.file.home}; {_hashes(summary)}"
 
 
-def _hashes(got: Got) -> str:
+def _hashes(got: PresentFile) -> str:
     if got.file.rows_sha256 is not None:
         if got.sha256 == got.file.rows_sha256:
             return "the rows of the published results"
@@ -316,9 +316,9 @@ def _hashes(got: Got) -> str:
     return f"SHA-256 {got.sha256} (not pinned)"
 
 
-def _row(summary: Got | Missing) -> dict[str, Any]:
+def _row(summary: PresentFile | MissingFile) -> dict[str, Any]:
     about = {"file": summary.file.path, "licence": summary.file.licence, "home": summary.file.home}
-    if isinstance(summary, Missing):
+    if isinstance(summary, MissingFile):
         return about | {"reason": summary.reason}
     as_published = None if summary.file.rows_sha256 is None else summary.sha256 == summary.file.rows_sha256
     return about | {
@@ -330,12 +330,12 @@ def _row(summary: Got | Missing) -> dict[str, Any]:
     }
 
 
-def _sentence(missing: Sequence[Missing], folder: Path) -> str:
+def _sentence(missing: Sequence[MissingFile], folder: Path) -> str:
     """The missing files, with their sources and target."""
     groups: dict[tuple[str, str], list[str]] = {}
     for each in missing:
         groups.setdefault((each.file.group, each.file.home), []).append(each.file.path)
-    summary = [
+    sources = [
         f"{', '.join(paths) if len(paths) <= _FEW else f'{len(paths)} files of {group}/ (see `cirf data list`)'} from {home}"
         for (group, home), paths in groups.items()
     ]
@@ -343,4 +343,4 @@ def _sentence(missing: Sequence[Missing], folder: Path) -> str:
     offline = any(each.offline for each in missing) and all(each.offline or each.file.by_hand for each in missing)
     why = f"no network, {count}" if offline else count
     again = "" if all(each.file.by_hand for each in missing) else "run the command again, or "
-    return f"{why}: {again}bring {'; '.join(summary)} to {folder}, in the form described in docs/how-to/benchmark-data.md"
+    return f"{why}: {again}bring {'; '.join(sources)} to {folder}, in the form described in docs/how-to/benchmark-data.md"

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from cirf.methods.base import Method
     from cirf.progress import Progress
     from cirf.recipe.schema import Finetune, Recipe
-    from cirf.records import Example, Problem, Steps, Taught
+    from cirf.records import Example, Problem, Steps, TeacherRationale
     from cirf.stages.context import Context
-    from cirf.store.run_folder import Plan
+    from cirf.store.run_folder import StagePlan
 
 
-def estimate(context: Context, plans: Sequence[Plan]) -> dict[str, Any]:
+def estimate(context: Context, plans: Sequence[StagePlan]) -> dict[str, Any]:
     """The requested stages with their state, and for each method that they train its rows, tokens, memory and disk. That is an
     upper bound: an input that is made again may be unchanged.
 
@@ -30,7 +30,7 @@ def estimate(context: Context, plans: Sequence[Plan]) -> dict[str, Any]:
     """
     from cirf.endpoints.requests import asked_by
     from cirf.lm.backbone import pick_device
-    from cirf.records import Taught
+    from cirf.records import TeacherRationale
     from cirf.store.jsonl import read_rows
     from cirf.tasks.loading.leaks import settle
     from cirf.tasks.loading.load import load_problems
@@ -60,7 +60,7 @@ def estimate(context: Context, plans: Sequence[Plan]) -> dict[str, Any]:
             models = len({endpoint.model for endpoint in recipe.rationales.teacher.endpoints})
             made["asks"] = {"questions": len(problems.train) + len(problems.validation), "models": models}
             return made
-        taught = [Taught.from_dict(row) for row in read_rows(answers)]
+        taught = [TeacherRationale.from_dict(row) for row in read_rows(answers)]
     if "segments" not in reached:
         return made
     steps, annotated = _cut(context, problems.train, taught)
@@ -76,7 +76,7 @@ def estimate(context: Context, plans: Sequence[Plan]) -> dict[str, Any]:
     return made
 
 
-def _cut(context: Context, train: Sequence[Problem], taught: Sequence[Taught]) -> tuple[list[Steps], list[Steps]]:
+def _cut(context: Context, train: Sequence[Problem], taught: Sequence[TeacherRationale]) -> tuple[list[Steps], list[Steps]]:
     """The training rationales in steps, as models are trained on them, and with their notes."""
     from cirf.rationales.collect import collect
     from cirf.rationales.segmentation import cut

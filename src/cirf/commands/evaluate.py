@@ -29,7 +29,7 @@ _OPTIONS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class EvaluateOptions:
     """The command line's options. ``probes``: perturb the methods that can be, and time nothing."""
 
     model: str
@@ -49,19 +49,19 @@ class Options:
         return not (self.tasks or self.votes or self.methods or self.sets or self.data or self.probes)
 
 
-def evaluate(options: Options, quiet: bool, as_json: bool) -> None:
+def evaluate(options: EvaluateOptions, quiet: bool, as_json: bool) -> None:
     """Build the recipe of the evaluation, run it and print its table.
 
     A run's methods are evaluated on its own tasks, or on ``tasks``, with its trained models unchanged. A model that was trained
     in a run is prompted as in training, by the recipe in its folder. For any other model the method decides; with functional
     tokens it is read by them, otherwise it writes its own chain-of-thought unless ``methods`` says otherwise.
     """
-    from cirf.commands.run import go, opened
+    from cirf.commands.run import open_context, run_and_report
 
-    recipe, asked = _recipe(options)
+    recipe, model = _recipe(options)
     limit = options.limit
     suffix = options.protocol if limit is None else f"{options.protocol}-limit-{limit}"
-    folder = options.out or _default(recipe, asked.run, suffix, options.bare)
+    folder = options.out or _default(recipe, model.run, suffix, options.bare)
     if any(folder.glob("models/*/stage.json")):
         raise CirfError(f"--out {folder}: a run that trained models is there; give the evaluation its own folder")
 
@@ -69,11 +69,11 @@ def evaluate(options: Options, quiet: bool, as_json: bool) -> None:
         if not quiet:
             print(line, file=sys.stderr)
 
-    say(asked.notes)
-    go(opened(recipe, folder, quiet), None, as_json, say)
+    say(model.notes)
+    run_and_report(open_context(recipe, folder, quiet), None, as_json, say)
 
 
-def _recipe(options: Options) -> tuple[Recipe, Answering]:
+def _recipe(options: EvaluateOptions) -> tuple[Recipe, AnsweringModel]:
     """The recipe of an evaluation, and the answering model."""
     from cirf.commands.run import with_data
     from cirf.evaluation.protocols import PROTOCOLS, by_protocol, cut_from_train
@@ -84,27 +84,27 @@ def _recipe(options: Options) -> tuple[Recipe, Answering]:
     chosen = tuple(dict.fromkeys(options.methods))
     if options.probes is not None and not chosen:
         chosen = _probed(options.model, options.probes)
-    asked = answering(options.model, chosen)
-    recipe = asked.recipe
+    model = answering(options.model, chosen)
+    recipe = model.recipe
     if options.tasks:
         recipe = _with_tasks(recipe, options.tasks)
-    elif not asked.tasks:
+    elif not model.tasks:
         raise CirfError("--tasks: name tasks, such as --tasks gsm8k,svamp (see `cirf tasks`)")
-    changes = {"evaluate": recipe.evaluate.model_copy(update=_changes(recipe, options)), "notes": asked.notes}
+    changes = {"evaluate": recipe.evaluate.model_copy(update=_changes(recipe, options)), "notes": model.notes}
     recipe = recipe.model_copy(update=changes)
     seed = recipe.seed
     recipe = parse(dump(recipe), "the evaluation's recipe", options.sets)
-    if asked.tasks and recipe.seed != seed and any(map(cut_from_train, recipe.problems.tasks)):
+    if model.tasks and recipe.seed != seed and any(map(cut_from_train, recipe.problems.tasks)):
         raise CirfError(
             f"--set seed: the run's test was cut from its training file by the seed {seed}; "
             "by another it would hold questions that were trained on"
         )
     if options.limit is not None:
         recipe = recipe.model_copy(update={"problems": recipe.problems.model_copy(update={"limit": options.limit})})
-    return by_protocol(with_data(recipe, options.data)), asked
+    return by_protocol(with_data(recipe, options.data)), model
 
 
-def _changes(recipe: Recipe, options: Options) -> dict[str, Any]:
+def _changes(recipe: Recipe, options: EvaluateOptions) -> dict[str, Any]:
     """The command line's changes of the section ``evaluate``."""
     from cirf.methods import get
     from cirf.stages.probes import names_for
@@ -143,8 +143,8 @@ def _probed(model: str, probes: Probes) -> tuple[str, ...]:
     if not (folder / "recipe.yaml").is_file() or (folder / "config.json").is_file() or (folder / "stage.json").is_file():
         return ()
     recipe = open_run(folder)
-    asked = recipe.model_copy(update={"evaluate": recipe.evaluate.model_copy(update={"probes": probes})})
-    return tuple(name for name in recipe.methods if names_for(get(name, recipe), asked))
+    probing = recipe.model_copy(update={"evaluate": recipe.evaluate.model_copy(update={"probes": probes})})
+    return tuple(name for name in recipe.methods if names_for(get(name, recipe), probing))
 
 
 def _default(recipe: Recipe, run: Path | None, suffix: str, bare: bool) -> Path:
@@ -158,8 +158,8 @@ def _default(recipe: Recipe, run: Path | None, suffix: str, bare: bool) -> Path:
 
     if run is not None and bare:
         return run / "evaluations" / suffix
-    asked = absolute(recipe).model_dump_json(exclude={"name", "notes"})
-    mark = hash_json(asked if run is None else asked.replace(f'"{run.resolve()}/', '"'))[:8]
+    settings = absolute(recipe).model_dump_json(exclude={"name", "notes"})
+    mark = hash_json(settings if run is None else settings.replace(f'"{run.resolve()}/', '"'))[:8]
     return run / "evaluations" / f"{suffix}-{mark}" if run is not None else Path("runs") / f"{recipe.name}-{suffix}-{mark}"
 
 
@@ -207,7 +207,7 @@ _FUNCTIONAL, _PLAIN = "cirf_full", "cot"
 
 
 @dataclass(frozen=True, slots=True)
-class Answering:
+class AnsweringModel:
     """The answering model: the ``recipe`` before tasks and protocol are chosen, the ``run`` whose methods answer (``None``: a
     model by itself), whether the recipe names tasks (``tasks``), and a sentence on the source of the settings."""
 
@@ -217,7 +217,7 @@ class Answering:
     notes: str
 
 
-def answering(model: str, methods: Sequence[str]) -> Answering:
+def answering(model: str, methods: Sequence[str]) -> AnsweringModel:
     """The model to evaluate: ``model`` is a run's folder, a model's folder, a hub id or ``bundled:NAME``.
 
     ``CirfError`` where a method is not there, or its model is not.
@@ -238,7 +238,7 @@ def plain(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.") or "mine"
 
 
-def _of_run(folder: Path, methods: Sequence[str]) -> Answering:
+def _of_run(folder: Path, methods: Sequence[str]) -> AnsweringModel:
     """The run's recipe with its trained models as saved ones."""
     from cirf.methods import get
     from cirf.recipe.load import open_run
@@ -258,10 +258,10 @@ def _of_run(folder: Path, methods: Sequence[str]) -> Answering:
             saved[method.learner] = str(model.resolve())
     served = {name: endpoint for name, endpoint in recipe.evaluate.endpoints.items() if name in chosen}
     recipe = _asking(_untrained(recipe, folder), served).model_copy(update={"methods": chosen, "models": saved})
-    return Answering(recipe, folder, True, f"evaluated with the settings of the run's recipe: {_settings(recipe)}")
+    return AnsweringModel(recipe, folder, True, f"evaluated with the settings of the run's recipe: {_settings(recipe)}")
 
 
-def _of_trained(folder: Path, methods: Sequence[str]) -> Answering:
+def _of_trained(folder: Path, methods: Sequence[str]) -> AnsweringModel:
     """A trained model by the recipe in its folder, as the method that it was trained by.
 
     Code that comes with it is not run unless --set says so: the folder may be from elsewhere.
@@ -283,7 +283,7 @@ def _of_trained(folder: Path, methods: Sequence[str]) -> Answering:
         "backbone": recipe.backbone.model_copy(update=backbone),
     }
     recipe = _asking(_untrained(recipe, run_of(str(folder))), {}).model_copy(update=changes)  # the model itself is evaluated
-    return Answering(recipe, None, True, f"evaluated with the recipe in the model's folder: {_settings(recipe)}")
+    return AnsweringModel(recipe, None, True, f"evaluated with the recipe in the model's folder: {_settings(recipe)}")
 
 
 def _asking(recipe: Recipe, endpoints: dict[str, Endpoint]) -> Recipe:
@@ -291,7 +291,7 @@ def _asking(recipe: Recipe, endpoints: dict[str, Endpoint]) -> Recipe:
     return recipe.model_copy(update={"evaluate": recipe.evaluate.model_copy(update={"endpoints": endpoints})})
 
 
-def _of_model(model: str, methods: Sequence[str]) -> Answering:
+def _of_model(model: str, methods: Sequence[str]) -> AnsweringModel:
     """A model by itself, with default settings."""
     from cirf.codebook.functions import functions_of
     from cirf.methods.saved import vectors_of
@@ -314,7 +314,9 @@ def _of_model(model: str, methods: Sequence[str]) -> Answering:
         made["vocabulary"] = Vocabulary(delimiters=functions["delimiters"])
     recipe = Recipe(**made)
     recipe = recipe.model_copy(update={"models": _saved(model, chosen, recipe)})
-    return Answering(recipe, None, False, f"the model's folder has no recipe; default settings are used: {_settings(recipe)}")
+    return AnsweringModel(
+        recipe, None, False, f"the model's folder has no recipe; default settings are used: {_settings(recipe)}"
+    )
 
 
 def _saved(model: str, methods: Sequence[str], recipe: Recipe) -> dict[str, str]:

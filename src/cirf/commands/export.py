@@ -68,8 +68,8 @@ def lm_eval(
     if not entries:
         raise CirfError("--tasks: name tasks, such as --tasks gsm8k,svamp (see `cirf tasks`)")
     recipe = Recipe(name="lm-eval", problems=Problems(tasks=(TaskEntry(task="gsm8k"),), validation=0))
-    asked = recipe.problems.model_copy(update={"tasks": entries})
-    recipe = recipe.model_copy(update={"methods": (method,), "problems": asked})
+    section = recipe.problems.model_copy(update={"tasks": entries})
+    recipe = recipe.model_copy(update={"methods": (method,), "problems": section})
     recipe = absolute(with_data(parse(dump(recipe), "the command line", sets), data))
     asker = get(method, recipe)
     if asker.latents:
@@ -91,17 +91,21 @@ def lm_eval(
 
 def _say_how(out: Path, rows: Mapping[str, int], choice: bool, as_json: bool) -> None:
     """Print what was written and the commands that run it."""
-    asked = f"lm_eval --model hf --model_args pretrained=MODEL --include_path {out} --tasks {','.join(rows)} --batch_size 16"
-    summary: dict[str, Any] = {"folder": str(out), "tasks": rows, "command": asked + ("" if choice else " --apply_chat_template")}
+    command = f"lm_eval --model hf --model_args pretrained=MODEL --include_path {out} --tasks {','.join(rows)} --batch_size 16"
+    details: dict[str, Any] = {
+        "folder": str(out),
+        "tasks": rows,
+        "command": command + ("" if choice else " --apply_chat_template"),
+    }
     if not choice:
         files = " ".join(str(out / f"{name}.py") for name in rows)
-        summary["inspect"] = f"inspect eval {files} --model hf/local -M model_path=MODEL -M do_sample=false"
+        details["inspect"] = f"inspect eval {files} --model hf/local -M model_path=MODEL -M do_sample=false"
     if as_json:
-        print(json.dumps(summary, indent=2))
+        print(json.dumps(details, indent=2))
         return
     for there, count in rows.items():
         print(f"{there}: {count:,} rows")
-    print(*(summary[name] for name in ("command", "inspect") if name in summary), sep="\n")
+    print(*(details[name] for name in ("command", "inspect") if name in details), sep="\n")
 
 
 def export(model: Path, out: Path, kind: str, as_json: bool) -> None:
@@ -118,13 +122,13 @@ def export(model: Path, out: Path, kind: str, as_json: bool) -> None:
             f"{folder}: it thinks in vectors before it answers, which llama.cpp cannot; use `cirf ask` or `cirf evaluate`"
         )
     check_model(folder.resolve(), for_terminal(as_json))
-    summary = write_gguf(folder, out, chosen, for_terminal())
+    details = write_gguf(folder, out, chosen, for_terminal())
     if as_json:
-        print(json.dumps(summary, indent=2))
+        print(json.dumps(details, indent=2))
         return
     print(
-        f"{summary['file']}: {summary['architecture']}, {summary['type']}, {summary['bytes'] / 1e6:,.0f} MB, "
-        f"{summary['added']} added tokens"
+        f"{details['file']}: {details['architecture']}, {details['type']}, {details['bytes'] / 1e6:,.0f} MB, "
+        f"{details['added']} added tokens"
     )
     print(f"llama-server -m {out} --jinja  # or: llama_cpp.Llama({str(out)!r})")
 
@@ -135,21 +139,21 @@ def rows(run: Path, trainer: str, out: Path, name: str, as_json: bool) -> None:
     The run needs its traces, no trained model. ``CirfError`` for an unknown trainer, a folder that is not empty, a method that
     rows of text do not teach, or rows that do not exist yet.
     """
-    from cirf.commands.run import opened
+    from cirf.commands.run import open_context
     from cirf.commands.show import up_to_date
     from cirf.export.formats import START, TRAINERS, write_trainer
     from cirf.lm.saving import save_model
     from cirf.methods import get
     from cirf.methods.base import Method
     from cirf.recipe.load import open_run
-    from cirf.stages.models import begin, functions_of, learned, rows_of
+    from cirf.stages.models import functions_of, load_start, training_examples, training_rows
     from cirf.store.files import to_json, write_atomic
 
     if trainer not in TRAINERS:
         raise CirfError(f"--format {trainer}: one of {', '.join(TRAINERS)}")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise CirfError(f"--out {out}: not an empty folder; name a new one")
-    context = opened(open_run(run), run, quiet=as_json)
+    context = open_context(open_run(run), run, quiet=as_json)
     method = get(name, context.recipe)
     if method.reward is not None:
         raise CirfError(f"--method {name}: {name} is trained by reward and has no rows of its own; see docs/how-to/reward.md")
@@ -161,30 +165,30 @@ def rows(run: Path, trainer: str, out: Path, name: str, as_json: bool) -> None:
     done = up_to_date(run)
     if not (run / made).is_dir() or (done is not None and made not in done):
         raise CirfError(f"{run / made}: not there, or not by the current recipe; `cirf run RECIPE --until {made}` makes it")
-    begun = begin(context, method, None)
+    begun = load_start(context, method, None)
     tokenizer, new_ids = begun.tokenizer, begun.new_ids
     template = tokenizer.chat_template
     method.settle(tokenizer, training=True)
-    examples = learned(context, method)[0]
-    found = rows_of(context, method, tokenizer, examples)
+    examples = training_examples(context, method)[0]
+    found = training_rows(context, method, tokenizer, examples)
     section = context.recipe.finetune.resolved(name, method.training)
-    summary = write_trainer(out, trainer, found, tokenizer, [*new_ids, *begun.input_ids], section)
+    details = write_trainer(out, trainer, found, tokenizer, [*new_ids, *begun.input_ids], section)
     tokenizer.chat_template = template
     method.settle(tokenizer, training=False)
-    tokenizer.eos_token = summary["end_token"]  # what a trainer appends to an answer
+    tokenizer.eos_token = details["end_token"]  # what a trainer appends to an answer
     delimiters = context.recipe.vocabulary.delimiters if method.functional else None
     save_model(begun.model, tokenizer, out / START, context.recipe.backbone.dtype, delimiters)
     if method.functional:
         write_atomic(out / START / "functions.json", to_json(functions_of(context, examples)))
-    summary = {"folder": str(out), "start": str(out / START)} | summary
+    details = {"folder": str(out), "start": str(out / START)} | details
     if as_json:
-        print(json.dumps(summary, indent=2))
+        print(json.dumps(details, indent=2))
         return
     print(
-        f"{summary['rows']:,} rows"
-        + (f", {summary['left_out']:,} longer than finetune.max_length left out" if summary["left_out"] else "")
+        f"{details['rows']:,} rows"
+        + (f", {details['left_out']:,} longer than finetune.max_length left out" if details["left_out"] else "")
     )
-    print(summary["command"])
+    print(details["command"])
 
 
 def push(path: Path, repository: str, as_traces: bool, public: bool, dry_run: bool, as_json: bool) -> None:
@@ -200,7 +204,7 @@ def push(path: Path, repository: str, as_traces: bool, public: bool, dry_run: bo
     if not as_traces:
         check_model(folder.resolve(), for_terminal(as_json))
     kind, seen = "dataset" if as_traces else "model", "public" if public else "private"
-    summary: dict[str, Any] = {
+    details: dict[str, Any] = {
         "repository": repository,
         "kind": kind,
         "visibility": seen,
@@ -210,17 +214,17 @@ def push(path: Path, repository: str, as_traces: bool, public: bool, dry_run: bo
         "pushed": not dry_run,
     }
     if not as_json:
-        _print_files(summary)
+        _print_files(details)
     if dry_run:
         if as_json:
-            print(json.dumps(summary | {"card": parcel.card}, indent=2, ensure_ascii=False))
+            print(json.dumps(details | {"card": parcel.card}, indent=2, ensure_ascii=False))
         else:
             print(f"\n{CARD}:\n\n{parcel.card}")
             print(f"nothing was sent; without --dry-run it goes to the {seen} {kind} {repository}")
         return
     what = f"{folder.resolve().name}, {'its training rows' if as_traces else 'trained'} by cirf"
-    summary["url"] = upload(parcel, repository, "dataset" if as_traces else "model", public, what)
-    print(json.dumps(summary, indent=2, ensure_ascii=False) if as_json else f"{seen} {kind} {repository}: {summary['url']}")
+    details["url"] = upload(parcel, repository, "dataset" if as_traces else "model", public, what)
+    print(json.dumps(details, indent=2, ensure_ascii=False) if as_json else f"{seen} {kind} {repository}: {details['url']}")
 
 
 def _print_files(summary: dict[str, Any]) -> None:

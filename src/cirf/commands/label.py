@@ -84,13 +84,13 @@ def _asked(
     from cirf.codebook.functions import name_by_model
     from cirf.endpoints.requests import allow
     from cirf.progress import for_terminal
-    from cirf.recipe.schema import Asked, Endpoint
+    from cirf.recipe.schema import Endpoint, RequestSettings
     from cirf.store.files import RowLog
 
     if model is None:
         raise CirfError("--endpoint: name the model too (--model)")
     try:
-        section = Asked(endpoints=(Endpoint(url=endpoint, model=model, api_key_env=api_key_env),))
+        section = RequestSettings(endpoints=(Endpoint(url=endpoint, model=model, api_key_env=api_key_env),))
     except ValidationError as error:
         raise CirfError(f"--endpoint: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from None
     allow([] if api_key_env is None else [api_key_env])  # named by the user, not by a recipe

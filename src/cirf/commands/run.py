@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def prepare(name: str, sets: Sequence[str], data: Path | None, out: Path | None, limit: int | None, quiet: bool) -> Context:
     """Read the recipe, apply the command line's options, and open the run's folder."""
     recipe = resolved(load(name, sets), data, limit)
-    return opened(recipe, out or default_folder(recipe.name, limit), quiet)
+    return open_context(recipe, out or default_folder(recipe.name, limit), quiet)
 
 
 def resolved(recipe: Recipe, data: Path | None, limit: int | None) -> Recipe:
@@ -37,7 +37,7 @@ def default_folder(name: str, limit: int | None) -> Path:
     return Path("runs") / (name if limit is None else f"{name}-limit-{limit}")
 
 
-def opened(recipe: Recipe, folder: Path, quiet: bool) -> Context:
+def open_context(recipe: Recipe, folder: Path, quiet: bool) -> Context:
     """A run of that recipe in that folder, ready to work; ``CirfError`` as ``checked``."""
     from cirf.store.integrity import check_model
 
@@ -191,7 +191,7 @@ def limited(recipe: Recipe, limit: int | None) -> Recipe:
     return recipe.model_copy(update={"problems": problems, "codebook": book})
 
 
-def go(context: Context, until: str | None, as_json: bool, say: Callable[[str], None]) -> None:
+def run_and_report(context: Context, until: str | None, as_json: bool, say: Callable[[str], None]) -> None:
     """Bring the run up to date, write its report and print the table."""
     from cirf.distributed import is_main
     from cirf.run import execute

@@ -18,13 +18,13 @@ from cirf.progress import printable, write_line
 from cirf.recipe.load import open_run
 from cirf.store.files import load_object
 from cirf.store.integrity import LARGE, damage, finished
-from cirf.store.run_folder import Plan, RunFolder, StageState
+from cirf.store.run_folder import RunFolder, StagePlan, StageState
 
 _FEW = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class AnswerFilter:
     """Which answers to show; unset fields do not matter."""
 
     method: str | None = None
@@ -51,7 +51,7 @@ class Wanted:
         return self.item is None or row["id"] == self.item
 
 
-def show(folder: Path, wanted: Wanted, limit: int, as_json: bool) -> None:
+def show(folder: Path, wanted: AnswerFilter, limit: int, as_json: bool) -> None:
     """Print up to ``limit`` answers of one method, and how many there are."""
 
     if wanted.wrong and wanted.right:
@@ -107,7 +107,7 @@ def _tables(answers: Path, method: str, there: list[str], task: str | None) -> d
     return {name: read_rows(answers / method / f"{name}.jsonl") for name in names if task in (None, name)}
 
 
-def _other(answers: Path, wanted: Wanted, there: list[str]) -> dict[tuple[str, str, int], Row] | None:
+def _other(answers: Path, wanted: AnswerFilter, there: list[str]) -> dict[tuple[str, str, int], Row] | None:
     """The other method's rows by task, id and run, where one is compared with."""
     if wanted.against is None:
         return None
@@ -116,7 +116,7 @@ def _other(answers: Path, wanted: Wanted, there: list[str]) -> dict[tuple[str, s
 
 
 def _select(
-    tables: dict[str, list[Row]], wanted: Wanted, other: dict[tuple[str, str, int], Row] | None
+    tables: dict[str, list[Row]], wanted: AnswerFilter, other: dict[tuple[str, str, int], Row] | None
 ) -> Iterator[tuple[str, Row]]:
     for task, rows in tables.items():
         for row in rows:
@@ -170,10 +170,10 @@ def up_to_date(folder: Path) -> frozenset[str] | None:
 
     context = Context(open_run(folder), RunFolder(folder))
     try:
-        asked = plans(context)
+        planned = plans(context)
     except CirfError:
         return None
-    return frozenset(plan.name for plan in asked if context.folder.is_done(plan))
+    return frozenset(plan.name for plan in planned if context.folder.is_done(plan))
 
 
 def status(folder: Path, as_json: bool, verify: bool = False) -> bool:
@@ -185,13 +185,13 @@ def status(folder: Path, as_json: bool, verify: bool = False) -> bool:
 
     context = Context(open_run(folder), RunFolder(folder))
     try:
-        asked, missing = plans(context), ""
+        planned, missing = plans(context), ""
     except CirfError as error:
-        asked, missing = [], str(error)
-    names = finished(context.folder) if missing else [plan.name for plan in asked]
+        planned, missing = [], str(error)
+    names = finished(context.folder) if missing else [plan.name for plan in planned]
     largest = None if verify else LARGE
     bad = {name: files for name in names if (files := context.folder.damaged(name, largest))}
-    plan_of = {plan.name: plan for plan in asked}
+    plan_of = {plan.name: plan for plan in planned}
 
     def row_of(name: str) -> StageState:
         if name in bad:
@@ -203,8 +203,8 @@ def status(folder: Path, as_json: bool, verify: bool = False) -> bool:
     rows = [row_of(name) for name in names]
     if as_json:
         fields = ("state", "rows", "seconds")
-        summary = [{"stage": row.name} | {field: getattr(row, field) for field in fields} for row in rows]
-        print(json.dumps([row | {"damaged": bad[row["stage"]]} if row["stage"] in bad else row for row in summary], indent=2))
+        entries = [{"stage": row.name} | {field: getattr(row, field) for field in fields} for row in rows]
+        print(json.dumps([row | {"damaged": bad[row["stage"]]} if row["stage"] in bad else row for row in entries], indent=2))
         return not bad
     for row in rows:
         size = "" if row.rows is None else f"{row.rows:,} rows"
@@ -220,7 +220,7 @@ def status(folder: Path, as_json: bool, verify: bool = False) -> bool:
     return not bad
 
 
-def _state_of(folder: RunFolder, plan: Plan) -> StageState:
+def _state_of(folder: RunFolder, plan: StagePlan) -> StageState:
     """The state of a stage if records of others may be unreadable."""
     try:
         return folder.state(plan)

@@ -23,26 +23,26 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cirf.commands.run import save_report
-from cirf.commands.sweep_plan import RECORD, Asked, Planned, Run, plan, read_record
+from cirf.commands.sweep_plan import RECORD, Run, SweepOptions, SweepPlan, plan, read_record
 from cirf.distributed import barrier, is_main, world_size
 from cirf.errors import CirfError
 from cirf.store.files import RowLog, hash_json, to_json, write_atomic
 from cirf.store.integrity import LARGE
-from cirf.store.run_folder import Part, Plan, RunFolder, content_of, key_of
+from cirf.store.run_folder import RunFolder, StagePart, StagePlan, content_of, key_of
 
-__all__ = ["Asked", "dry", "sweep"]
+__all__ = ["SweepOptions", "dry", "sweep"]
 
 _FILE, _LOG = "sweep.yaml", "stages.jsonl"
 
 
-class Ledger:
+class SweepRecord:
     """The source of every stage of a sweep, and how its runs ended; kept in the sweep's folder.
 
     A row is written before a stage is begun, so that the record is right after a kill at any moment: of the rows of a run's stage
     the last with its key counts. A finished stage without one existed before the sweep.
     """
 
-    def __init__(self, planned: Planned) -> None:
+    def __init__(self, planned: SweepPlan) -> None:
         """Read what is there; nothing is written."""
         self._planned = planned
         self._log = RowLog(planned.out / _LOG)
@@ -79,24 +79,24 @@ class Ledger:
         return not self._stages[run.path]["open"]
 
     def _look(self, run: Run) -> dict[str, Any]:
-        states = Foresight(()).look(run.folder, run.stages)
-        summary: dict[str, Any] = {"asked": list(states), "made": [], "taken": {}, "before": [], "open": []}
+        states = SweepForecast(()).look(run.folder, run.stages)
+        entry: dict[str, Any] = {"asked": list(states), "made": [], "taken": {}, "before": [], "open": []}
         for stage, state in states.items():
             row = self._last.get((run.path, stage))
             if state != "done":
-                summary["open"].append(stage)
+                entry["open"].append(stage)
             elif row is None or run.folder.found(stage, row["key"]) is None:
-                summary["before"].append(stage)
+                entry["before"].append(stage)
             elif row["from"] is None:
-                summary["made"].append(stage)
+                entry["made"].append(stage)
             else:
-                summary["taken"][stage] = row["from"]
-        return summary
+                entry["taken"][stage] = row["from"]
+        return entry
 
     def record(self) -> dict[str, Any]:
         """The content of ``sweep.json``. It has no times."""
         sweep = self._planned.loaded.sweep
-        order = {(point.part, point.name): place for place, point in enumerate(self._planned.points)}
+        order = {(point.part, point.name): index for index, point in enumerate(self._planned.points)}
         points: list[dict[str, Any]] = []
         for run in self._planned.runs:
             state = "failed" if run.path in self.errors else "done" if self.is_done(run) else "open"
@@ -118,7 +118,7 @@ class Ledger:
         write_atomic(self._planned.out / RECORD, to_json(self.record()))
 
 
-def sweep(name: str, asked: Asked, as_json: bool, say: Callable[[str], None]) -> None:
+def sweep(name: str, asked: SweepOptions, as_json: bool, say: Callable[[str], None]) -> None:
     """Bring every chosen run up to date and print the state of the sweep.
 
     A run that fails is reported and skipped, and the others go on; ``CirfError`` at the end if any did.
@@ -130,12 +130,12 @@ def sweep(name: str, asked: Asked, as_json: bool, say: Callable[[str], None]) ->
     with RunFolder(planned.out).alone("sweep"):
         sets = [*asked.sets, *([] if asked.data is None else [f"problems.data={json.dumps(str(asked.data.resolve()))}"])]
         write_atomic(planned.out / _FILE, planned.loaded.resolved(sets))
-        ledger = Ledger(planned)
+        ledger = SweepRecord(planned)
         ledger.write()
         barrier()
         threads = Threads(planned.chosen)
-        for place, run in enumerate(planned.chosen, 1):
-            say(f"[{place}/{len(planned.chosen)}] {run.path}{': finished before' if ledger.is_done(run) else ''}")
+        for index, run in enumerate(planned.chosen, 1):
+            say(f"[{index}/{len(planned.chosen)}] {run.path}{': finished before' if ledger.is_done(run) else ''}")
             try:
                 _bring_up_to_date(planned, run, ledger, threads, say)
             except CirfError as error:
@@ -156,7 +156,7 @@ def sweep(name: str, asked: Asked, as_json: bool, say: Callable[[str], None]) ->
         )
 
 
-def _bring_up_to_date(planned: Planned, run: Run, ledger: Ledger, threads: Threads, say: Callable[[str], None]) -> None:
+def _bring_up_to_date(planned: SweepPlan, run: Run, ledger: SweepRecord, threads: Threads, say: Callable[[str], None]) -> None:
     from cirf.run import Sharing, execute
 
     begun = not ledger.is_done(run) or run.path in ledger.errors
@@ -171,7 +171,7 @@ def _bring_up_to_date(planned: Planned, run: Run, ledger: Ledger, threads: Threa
         ledger.update(run)
 
 
-def _others_part(planned: Planned, say: Callable[[str], None]) -> None:
+def _others_part(planned: SweepPlan, say: Callable[[str], None]) -> None:
     """The part of the other processes under ``accelerate launch``: train with the main one."""
     from cirf.run import Sharing, execute
 
@@ -208,10 +208,10 @@ class Threads:
             torch.set_num_threads(run.context.recipe.backbone.threads or self._usual)
 
 
-def dry(name: str, asked: Asked, as_json: bool) -> None:
+def dry(name: str, asked: SweepOptions, as_json: bool) -> None:
     """Print, for each part, how many stages its runs need, and how many of them would be made; nothing is written."""
     planned = plan(name, asked)
-    foresight = Foresight(planned.others())
+    foresight = SweepForecast(planned.others())
     rows: list[dict[str, Any]] = []
     for run in planned.chosen:
         states = foresight.look(run.folder, run.stages)
@@ -219,8 +219,8 @@ def dry(name: str, asked: Asked, as_json: bool) -> None:
     if as_json:
         count = Counter(state for row in rows for state in row["stages"].values())
         stages = {"asked": sum(count.values())} | {kind: count[kind] for kind in ("done", "taken", "made")}
-        summary = {"name": planned.loaded.sweep.name, "out": str(planned.out), "stages": stages, "runs": rows}
-        sys.stdout.write(to_json(summary))
+        details = {"name": planned.loaded.sweep.name, "out": str(planned.out), "stages": stages, "runs": rows}
+        sys.stdout.write(to_json(details))
         return
     _print_table(
         planned,
@@ -233,17 +233,17 @@ def dry(name: str, asked: Asked, as_json: bool) -> None:
         print(f"{row['run']}: {', '.join(made) or 'nothing to make'}")
 
 
-def _part_of(run: Run, planned: Planned) -> str:
+def _part_of(run: Run, planned: SweepPlan) -> str:
     """The part of a run: the first of those that run now."""
     chosen = {part for each in planned.chosen for part in (point.part for point in each.points)}
     return next(point.part for point in run.points if point.part in chosen)
 
 
-def _print_record(record: Mapping[str, Any], planned: Planned) -> None:
-    summary = {point["run"]: point for point in record["points"]}
+def _print_record(record: Mapping[str, Any], planned: SweepPlan) -> None:
+    points = {point["run"]: point for point in record["points"]}
     rows = []
     for run in planned.chosen:
-        point = summary[run.path]
+        point = points[run.path]
         count = Counter({kind: len(point["stages"][kind]) for kind in ("made", "taken", "before", "open")})
         rows.append((_part_of(run, planned), point["state"], count))
     _print_table(planned, ("made", "taken", "before", "open"), ("made", "taken\nover", "there\nbefore", "left"), rows)
@@ -251,7 +251,7 @@ def _print_record(record: Mapping[str, Any], planned: Planned) -> None:
 
 
 def _print_table(
-    planned: Planned, kinds: tuple[str, ...], titles: tuple[str, ...], rows: list[tuple[str, str, Counter[str]]]
+    planned: SweepPlan, kinds: tuple[str, ...], titles: tuple[str, ...], rows: list[tuple[str, str, Counter[str]]]
 ) -> None:
     """A line a part, and their sum: runs, requested stages, and their outcomes."""
     from rich.box import SIMPLE
@@ -283,14 +283,14 @@ Content = Mapping[str, str] | str
 
 
 @dataclass
-class Foresight:
+class SweepForecast:
     """A simulation of the runs in their order."""
 
     others: Sequence[RunFolder]
     there: dict[str, Content] = field(default_factory=dict)
     """By key, the stages made, taken over or found by then."""
 
-    def look(self, folder: RunFolder, plans: Sequence[Plan]) -> dict[str, str]:
+    def look(self, folder: RunFolder, plans: Sequence[StagePlan]) -> dict[str, str]:
         """For each stage of a run, inputs first: ``done``, ``taken`` or ``made``.
 
         This is an upper bound of the stages made: if an input comes out equal to another run's although it was requested
@@ -317,6 +317,6 @@ class Foresight:
         return None
 
 
-def _content(part: Part, contents: Mapping[str, Content]) -> str:
+def _content(part: StagePart, contents: Mapping[str, Content]) -> str:
     content = contents[part.plan.name]
     return hash_json([content, part.names]) if isinstance(content, str) else content_of(content, part.names)

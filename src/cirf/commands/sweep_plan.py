@@ -12,9 +12,9 @@ from cirf.commands.run import checked, default_folder, resolved
 from cirf.errors import CirfError
 from cirf.recipe import sweep_load as sweep_io
 from cirf.recipe.load import open_run
-from cirf.recipe.sweep_load import Loaded, Point
+from cirf.recipe.sweep_load import LoadedSweep, Point
 from cirf.store.files import hash_json, parse_json
-from cirf.store.run_folder import Plan, RunFolder
+from cirf.store.run_folder import RunFolder, StagePlan
 
 if TYPE_CHECKING:
     from cirf.stages.context import Context
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Asked:
+class SweepOptions:
     """The command line's options besides the file."""
 
     sets: tuple[str, ...] = ()
@@ -45,7 +45,7 @@ class Run:
     """Relative to the sweep's folder: part and name of the first of its points."""
     context: Context
     points: tuple[Point, ...]
-    stages: tuple[Plan, ...]
+    stages: tuple[StagePlan, ...]
     chosen: bool
     """Whether it is to run now."""
     to_report: bool
@@ -58,10 +58,10 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Planned:
+class SweepPlan:
     """A sweep with all its runs."""
 
-    loaded: Loaded
+    loaded: LoadedSweep
     out: Path
     runs: tuple[Run, ...]
     points: tuple[Point, ...]
@@ -84,7 +84,7 @@ class Planned:
         return list(there.values())
 
 
-def plan(name: str, asked: Asked) -> Planned:
+def plan(name: str, asked: SweepOptions) -> SweepPlan:
     """Read a sweep and check every point of it; nothing is written. ``CirfError`` names file, part and point."""
     loaded = sweep_io.load(name)
     out = asked.out or default_folder(loaded.sweep.name, asked.limit)
@@ -102,14 +102,14 @@ def plan(name: str, asked: Asked) -> Planned:
         contexts.setdefault(mark, context)
         groups.setdefault(mark, []).append(point)
     runs = tuple(_run(contexts[mark], same, asked) for mark, same in groups.items())
-    return Planned(loaded, out, runs, points, tuple(folder for path in asked.share for folder in _named(path)))
+    return SweepPlan(loaded, out, runs, points, tuple(folder for path in asked.share for folder in _named(path)))
 
 
-def _context(point: Point, out: Path, asked: Asked) -> Context:
+def _context(point: Point, out: Path, asked: SweepOptions) -> Context:
     return checked(resolved(point.recipe, asked.data, asked.limit), out / point.part / point.name, asked.quiet)
 
 
-def _run(context: Context, points: Sequence[Point], asked: Asked) -> Run:
+def _run(context: Context, points: Sequence[Point], asked: SweepOptions) -> Run:
     """The run of equal points, with the stages requested by those that run now, or else by all."""
     from cirf.run import asked_for
 

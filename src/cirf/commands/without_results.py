@@ -26,7 +26,7 @@ def without_results(folder: Path, name: str, limit: int, quiet: bool, as_json: b
     Answers are kept in ``evaluations/without-results-METHOD-HASH`` of the run, one folder a model and ``limit``; existing ones
     are not repeated. ``CirfError`` where the method writes no results, or its model or the problems are not there.
     """
-    from cirf.commands.run import opened
+    from cirf.commands.run import open_context
     from cirf.methods import get
     from cirf.recipe.load import open_run
     from cirf.stages.lineage import model_hash
@@ -35,7 +35,7 @@ def without_results(folder: Path, name: str, limit: int, quiet: bool, as_json: b
 
     recipe = open_run(folder)
     bare = f"{name}_without_results"
-    context = opened(_with_bare(recipe, name, bare), folder, quiet)
+    context = open_context(_with_bare(recipe, name, bare), folder, quiet)
     source = user_path(str(source_of(context, name)))
     if not (source / "config.json").is_file():
         raise CirfError(f"{source}: the model of {name} is not there yet; finish the run, or name another with --method")
@@ -43,23 +43,23 @@ def without_results(folder: Path, name: str, limit: int, quiet: bool, as_json: b
         raise CirfError(f"{folder}/problems: the rows are not there; run `cirf run` with its recipe first")
     section = recipe.evaluate.model_copy(update={"temperature": 0.0, "runs": 1})
     first = {task: rows[:limit] for task, rows in context.test().items()}
-    asked = {"train": _drawn(context.train(), recipe, limit), "test": first}
+    questions = {"train": _drawn(context.train(), recipe, limit), "test": first}
     caps = section.model_dump(include={*get(name, recipe).caps, "max_completion_tokens"})
     mark = hash_json([model_hash(str(source)), limit, recipe.seed, caps])[:8]
     out = folder / "evaluations" / f"without-results-{name}-{mark}"
-    summary = load_object(out / "shares.json")
-    if summary is None:
-        summary = {
+    shares = load_object(out / "shares.json")
+    if shares is None:
+        shares = {
             "method": name,
-            **{split: _shares(context, (name, bare), section, asked[split], out / split) for split in SPLITS},
+            **{split: _shares(context, (name, bare), section, questions[split], out / split) for split in SPLITS},
         }
-        write_atomic(out / "shares.json", to_json(summary))
+        write_atomic(out / "shares.json", to_json(shares))
         release(context)
     if as_json:
-        print(json.dumps(summary, indent=2))
+        print(json.dumps(shares, indent=2))
     else:
         for split in SPLITS:
-            print(_sentence(split, summary[split]))
+            print(_sentence(split, shares[split]))
         print(f"answers: {out}")
 
 

@@ -34,7 +34,7 @@ _CALL = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Pieces:
+class RowParts:
     """A training row with a trace, cut up: prompt and start; each step's functional token; its result's ids; end; answer."""
 
     head: tuple[int, ...]
@@ -44,7 +44,7 @@ class Pieces:
     answer: tuple[int, ...]
 
     @classmethod
-    def of(cls, feature: Feature, names: Sequence[int]) -> Pieces:
+    def of(cls, feature: Feature, names: Sequence[int]) -> RowParts:
         """Cut a row as `tokenise` makes it; ``names``: the ids of start, end and the functional tokens."""
         start, end, codes = names[0], names[1], set(names[2:])
         ids = feature.ids
@@ -105,7 +105,7 @@ class TraceScorer:
         batch_tokens: most tokens computed at once, padding included.
     """
 
-    def __init__(self, model: Any, rows: Sequence[Pieces], whole: bool, batch_tokens: int = 2048) -> None:
+    def __init__(self, model: Any, rows: Sequence[RowParts], whole: bool, batch_tokens: int = 2048) -> None:
         """Nothing is computed yet."""
         self._model, self._rows, self._whole, self._limit = model, list(rows), whole, batch_tokens
         self._current: dict[int, _Memory] = {}

@@ -40,7 +40,7 @@ class Losses(NamedTuple):
     written: float
 
 
-class Item(NamedTuple):
+class SearchItem(NamedTuple):
     """A trace to compress: what it is called, and the number of tokens of each step's result (0: it has none)."""
 
     problem: str
@@ -102,11 +102,11 @@ class Path(Record):
     def worth(self, price: float) -> frozenset[int]:
         """The steps whose results go where a token costs ``price`` nats: as many removals as make loss and price least."""
         left, best, count = self.tokens, self.loss + price * self.tokens, 0
-        for place, removal in enumerate(self.removals, 1):
+        for index, removal in enumerate(self.removals, 1):
             left -= removal.tokens
             total = removal.loss + price * left
             if total <= best + TIE:  # of equal ones the shorter trace
-                best, count = min(best, total), place
+                best, count = min(best, total), index
         return frozenset(removal.step for removal in self.removals[:count])
 
     def tokens_without(self, removed: frozenset[int]) -> int:
@@ -152,10 +152,10 @@ def cheapest(rises: Sequence[float]) -> int:
     low = min(rises)
     if not all(map(math.isfinite, rises)):
         raise CirfError("compression: the scoring model gives no finite loss; look at the training of cirf_full")
-    return next(place for place, value in enumerate(rises) if value <= low + TIE)
+    return next(index for index, value in enumerate(rises) if value <= low + TIE)
 
 
-def search(items: Sequence[Item], scorer: Scorer, selector: Selector, limit: float) -> list[Path]:
+def search(items: Sequence[SearchItem], scorer: Scorer, selector: Selector, limit: float) -> list[Path]:
     """The greedy removals of every item, until one costs more than ``limit`` or no result is left.
 
     All items are searched together, so that a scorer always gets many traces at once.
@@ -167,8 +167,8 @@ def search(items: Sequence[Item], scorer: Scorer, selector: Selector, limit: flo
     removals: list[list[Removal]] = [[] for _ in items]
     while current := {query: losses for query, losses in current.items() if query.kept}:
         candidates = {query: [_without(query, step) for step in query.kept] for query in current}
-        asked = [candidate for found in candidates.values() for candidate in found]
-        scored = dict(zip(asked, scorer.score(asked), strict=True))
+        queries = [candidate for found in candidates.values() for candidate in found]
+        scored = dict(zip(queries, scorer.score(queries), strict=True))
         going: dict[Query, Losses] = {}
         for query, losses in current.items():
             tokens = items[query.item].tokens

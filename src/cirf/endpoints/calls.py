@@ -47,7 +47,7 @@ _UNKNOWN = re.compile(
 )
 
 
-class Later(Exception):
+class RetryLater(Exception):
     """A temporary failure: retry, after ``seconds`` if the server said so."""
 
     def __init__(self, why: str, seconds: float | None = None) -> None:
@@ -55,7 +55,7 @@ class Later(Exception):
         self.seconds = seconds
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """This server never answers this question."""
 
 
@@ -120,7 +120,7 @@ class _AsItIs(dict[str, Any]):
 
 
 async def call(server: Connection, request: Request, refused: frozenset[str] = frozenset()) -> Answer:
-    """One call; ``Later`` or ``Refused`` without an answer, ``CirfError`` if no call can succeed.
+    """One call; ``RetryLater`` or ``RequestRefused`` without an answer, ``CirfError`` if no call can succeed.
 
     A parameter that the server rejects (``refused``: those so far) is left out, and the request repeated.
     """
@@ -138,22 +138,22 @@ async def call(server: Connection, request: Request, refused: frozenset[str] = f
             named = _not_taken(500, made, refused)
             if named is not None:
                 return await call(server, request, refused | {named})
-            raise Later(f"no answer{server.said(made)}")
+            raise RetryLater(f"no answer{server.said(made)}")
         answer = _answer(made, request.max_tokens if capped else None)
         server.held |= bool(how)
         server.refuses |= refused
         return answer
     except (InferenceTimeoutError, TimeoutError):
-        raise Later("no answer in time") from None
-    except TooLong as error:
-        raise Later(str(error)) from None
-    except Encoded as error:
+        raise RetryLater("no answer in time") from None
+    except BodyTooLong as error:
+        raise RetryLater(str(error)) from None
+    except UnknownEncoding as error:
         raise CirfError(f"{server.url}: it encodes answers ({str(error)[:_SHOWN]}) unasked; have it send them plain") from None
-    except Elsewhere as error:
+    except Redirected as error:
         there = server.without_key(str(error))[:_SHOWN]
         raise CirfError(f"{server.url}: it redirects to {there}; if that is the right server, name it") from None
     except HfHubHTTPError as error:
-        status, said = error.response.status_code, server.said(error.response)
+        status, reason = error.response.status_code, server.said(error.response)
         named = _not_taken(status, error.response, refused)
         if named is not None:
             return await call(server, request, refused | {named})
@@ -162,19 +162,19 @@ async def call(server: Connection, request: Request, refused: frozenset[str] = f
         if how and not server.held and (status in _NO_SCHEMA or (status == 500 and server.doubts >= _DOUBTS)):
             return await _without_schema(server, request)
         if status in _TRANSIENT or status >= 500:
-            raise Later(f"HTTP {status}{said}", retry_after(error.response.headers)) from None
+            raise RetryLater(f"HTTP {status}{reason}", retry_after(error.response.headers)) from None
         if status in _HOPELESS:
-            raise CirfError(f"{server.url}: HTTP {status}{said}; check the endpoint's url, model and key") from None
+            raise CirfError(f"{server.url}: HTTP {status}{reason}; check the endpoint's url, model and key") from None
         if how:  # perhaps it does not support the schema
             return await _without_schema(server, request)
-        raise Refused(f"HTTP {status}{said}") from None
+        raise RequestRefused(f"HTTP {status}{reason}") from None
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
-        raise Later("an invalid body") from None
+        raise RetryLater("an invalid body") from None
     except OSError as error:
-        raise Later(f"{type(error).__name__}: {server.without_key(str(error))[:100]}") from None
+        raise RetryLater(f"{type(error).__name__}: {server.without_key(str(error))[:100]}") from None
     except Exception as error:
         if type(error).__module__.partition(".")[0].startswith("httpx"):  # the client's transport, whatever its name now
-            raise Later(f"{type(error).__name__}: {server.without_key(str(error))[:100]}".rstrip(": ")) from None
+            raise RetryLater(f"{type(error).__name__}: {server.without_key(str(error))[:100]}".rstrip(": ")) from None
         raise
 
 
@@ -271,22 +271,22 @@ LONGEST = 2**24
 _ENCODINGS = ("gzip", "deflate")
 
 
-class TooLong(Exception):
+class BodyTooLong(Exception):
     """A body that is longer than any answer."""
 
 
-class Encoded(Exception):
+class UnknownEncoding(Exception):
     """A body in an encoding that was not requested and whose size cannot be bounded, such as gzip within gzip."""
 
 
-class Elsewhere(Exception):
+class Redirected(Exception):
     """A redirect and its target."""
 
 
 async def guard(client: Any) -> Any:
     """The client's own session, configured to follow no redirect and to limit bodies; entered with the client.
 
-    Requests with it raise ``Elsewhere``, ``Encoded`` or ``TooLong``.
+    Requests with it raise ``Redirected``, ``UnknownEncoding`` or ``BodyTooLong``.
     """
     from huggingface_hub import get_async_session  # a user's own, with proxies, if set
 
@@ -304,11 +304,11 @@ async def guard(client: Any) -> Any:
 async def _measured(response: Any) -> None:
     """Stop a response with too long a body before others read it, and a redirect at once."""
     if response.is_redirect:
-        raise Elsewhere(response.headers.get("location", "nowhere"))
+        raise Redirected(response.headers.get("location", "nowhere"))
     encodings = [one.strip().lower() for one in response.headers.get("content-encoding", "").split(",")]
     encodings = [one for one in encodings if one not in ("", "identity")]
     if encodings and (len(encodings) > 1 or encodings[0] not in _ENCODINGS):
-        raise Encoded(", ".join(encodings))
+        raise UnknownEncoding(", ".join(encodings))
     if encodings:
         del response.headers["content-encoding"]  # else the client decompresses it too, without a bound
     response.stream = _measuring(response.stream, bool(encodings))
@@ -330,7 +330,7 @@ def _measuring(stream: Any, compressed: bool) -> Any:
                     raise ValueError("not compressed as its header says") from None
                 read += len(data)
                 if max(received, read) > LONGEST:
-                    raise TooLong(f"a body of more than {LONGEST:,} bytes")
+                    raise BodyTooLong(f"a body of more than {LONGEST:,} bytes")
                 yield data
 
         async def aclose(self) -> None:

@@ -25,7 +25,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cirf.endpoints.calls import Connection, Later, Refused, call, connect, writable
+from cirf.endpoints.calls import Connection, RequestRefused, RetryLater, call, connect, writable
 from cirf.endpoints.requests import Answer, Request, describe, finish_of
 from cirf.errors import CirfError
 from cirf.progress import SILENT, Advance, Progress
@@ -91,7 +91,7 @@ class _State:
 
 
 @dataclass(frozen=True, slots=True)
-class _Turn:
+class _PendingRequest:
     """A request on its way: how often it failed, when it may be retried, and the servers that refused it."""
 
     request: Request
@@ -100,7 +100,7 @@ class _Turn:
     refused_by: frozenset[int] = frozenset()
 
 
-_Queue = asyncio.Queue[_Turn]
+_Queue = asyncio.Queue[_PendingRequest]
 
 
 def known_answers(log: RowLog) -> dict[str, Answer]:
@@ -114,7 +114,7 @@ def known_answers(log: RowLog) -> dict[str, Answer]:
 
 def ask(
     requests: Sequence[Request],
-    section: schema.Asked,
+    section: schema.RequestSettings,
     log: RowLog,
     progress: Progress = SILENT,
     title: str = "asking",
@@ -187,7 +187,7 @@ def _tell(state: _State, done: int) -> None:
     state.advance(done, f"{state.tokens:,} tokens · {troubles:,} failed{last}")
 
 
-async def _ask(requests: Sequence[Request], section: schema.Asked, state: _State) -> None:
+async def _ask(requests: Sequence[Request], section: schema.RequestSettings, state: _State) -> None:
     async with contextlib.AsyncExitStack() as stack:
         away = [endpoint for endpoint in section.endpoints if endpoint.url != schema.LOCAL]
         for endpoint in away:
@@ -196,7 +196,7 @@ async def _ask(requests: Sequence[Request], section: schema.Asked, state: _State
         servers = [_Server(endpoint, await stack.enter_async_context(connect(endpoint, section.timeout))) for endpoint in away]
         queues: dict[str, _Queue] = {}
         for request in requests:
-            queues.setdefault(request.model, asyncio.Queue()).put_nowait(_Turn(request))
+            queues.setdefault(request.model, asyncio.Queue()).put_nowait(_PendingRequest(request))
         serving = [server for server in servers if server.section.model in queues]
         workers = [
             asyncio.create_task(_work(server, queues[server.section.model], section, state, serving))
@@ -220,7 +220,9 @@ async def _ask(requests: Sequence[Request], section: schema.Asked, state: _State
                     state.say(f"{server.section.url}: it rejects {', '.join(refuses)}; its answers were requested without")
 
 
-async def _work(server: _Server, queue: _Queue, section: schema.Asked, state: _State, serving: Sequence[_Server]) -> None:
+async def _work(
+    server: _Server, queue: _Queue, section: schema.RequestSettings, state: _State, serving: Sequence[_Server]
+) -> None:
     """Take questions from the queue as long as there are any."""
     chance = random.Random(f"{server.section.url} {id(asyncio.current_task())}")
     peers = [peer for peer in serving if peer.section.model == server.section.model]
@@ -239,8 +241,8 @@ async def _work(server: _Server, queue: _Queue, section: schema.Asked, state: _S
             await server.ready(turn.not_before, chance)
             async with asyncio.timeout(section.timeout):
                 answer = await call(server.connection, turn.request)
-        except (Later, TimeoutError) as trouble:
-            later = trouble if isinstance(trouble, Later) else Later("no answer in time")
+        except (RetryLater, TimeoutError) as trouble:
+            later = trouble if isinstance(trouble, RetryLater) else RetryLater("no answer in time")
             counts = not _is_servers_own(server, peers)
             _failed(server, later, section, state, peers)
             if counts and turn.tries >= section.max_retries:
@@ -250,7 +252,7 @@ async def _work(server: _Server, queue: _Queue, section: schema.Asked, state: _S
                 pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**turn.tries) * (0.5 + chance.random())
                 again = replace(turn, tries=turn.tries + counts, not_before=time.monotonic() + pause)
                 queue.put_nowait(again)
-        except Refused as refusal:
+        except RequestRefused as refusal:
             state.last = str(refusal)
             if [peer for peer in others if peer is not server]:
                 queue.put_nowait(replace(turn, refused_by=turn.refused_by | {id(server)}))
@@ -277,7 +279,9 @@ def _is_servers_own(server: _Server, peers: Sequence[_Server]) -> bool:
     return failing and any(not peer.troubles and not peer.lost for peer in peers if peer is not server)
 
 
-def _failed(server: _Server, trouble: Later, section: schema.Asked, state: _State, peers: Sequence[_Server]) -> None:
+def _failed(
+    server: _Server, trouble: RetryLater, section: schema.RequestSettings, state: _State, peers: Sequence[_Server]
+) -> None:
     """Count a failure; ``CirfError`` if all that have the model fail for longer than one question is retried."""
     state.failures[str(trouble)] += 1
     state.last = str(trouble)

@@ -52,7 +52,7 @@ def asker(
             count tokens.
     """
     endpoint, said = section.endpoints[name], set[str]()
-    asked = schema.Asked(endpoints=(endpoint,), unanswered="drop")
+    asked = schema.RequestSettings(endpoints=(endpoint,), unanswered="drop")
 
     def request(turn: str, cap: int, run: int) -> Request:
         own = hashlib.sha256(f"{seed}/{run}/{turn}".encode()).digest()

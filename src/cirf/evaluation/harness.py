@@ -234,8 +234,8 @@ class _Table:
         if whole:
             return [rows[key] for key in self.keys]
         log = RowLog(share.path(path))
-        asked = [(run, batch) for run, batch in self.batches() if not all((run, self.problems[i].id) in rows for i in batch)]
-        batches = share.mine(asked)
+        pending = [(run, batch) for run, batch in self.batches() if not all((run, self.problems[i].id) in rows for i in batch)]
+        batches = share.mine(pending)
         missing = sum(len(batch) for _, batch in batches)
         label = f"{self.method.name} on {self.name}"
         with progress.task(label, len(self.keys), "problems", len(self.keys) - missing) as advance:

@@ -70,8 +70,8 @@ def blocks(
     rounds = min(rounds, len(orders))
     for turn in range(rounds):
         part = orders[turn * len(orders) // rounds : (turn + 1) * len(orders) // rounds]
-        for place in range(len(groups)):
-            group = tuple(groups[(turn + place) % len(groups)])
+        for index in range(len(groups)):
+            group = tuple(groups[(turn + index) % len(groups)])
             made.append(Block(group, tuple((piece, name) for piece, order in part for name in order if name in group)))
     return made
 
@@ -144,7 +144,7 @@ class Engine(Protocol):
         ...
 
 
-class Taken(NamedTuple):
+class TimedRows(NamedTuple):
     """The rows in the order of the schedule, how the models were held in each life, and how many rows of another engine or
     machine were thrown away."""
 
@@ -153,7 +153,7 @@ class Taken(NamedTuple):
     discarded: int
 
 
-class Pieces(NamedTuple):
+class TimedPieces(NamedTuple):
     """What is answered: what the values of a piece are called in the rows, the pieces that are timed, and those that each method
     answers, uncounted, whenever models were loaded."""
 
@@ -164,13 +164,13 @@ class Pieces(NamedTuple):
 
 def take_turns(
     engine: Engine,
-    pieces: Pieces,
+    pieces: TimedPieces,
     answer: Callable[[str, Piece], Row],
     seed: int,
     log: Path | None,
     progress: Progress,
     label: str,
-) -> Taken:
+) -> TimedRows:
     """Every method on every piece, in the order of `schedule.blocks`.
 
     Args:
@@ -206,7 +206,7 @@ def take_turns(
                     raise CirfError(f"{name}, {', '.join(map(str, piece))}: the engine reports {row['seconds']} s for an answer")
                 kept.add({"method": name, **dict(zip(pieces.names, piece, strict=True)), **row})
                 advance(1)
-    return Taken([kept.rows[name, piece] for block in plan for piece, name in block.turns], kept.loads, kept.discarded)
+    return TimedRows([kept.rows[name, piece] for block in plan for piece, name in block.turns], kept.loads, kept.discarded)
 
 
 class _Log:
@@ -292,7 +292,7 @@ def measure(
         return times | engine.memory(name)
 
     log = None if work is None else work / "scratch" / "latency.jsonl"
-    rows, loads, discarded = take_turns(engine, Pieces(names, pieces, warmups), answer, seed, log, progress, "latency")
+    rows, loads, discarded = take_turns(engine, TimedPieces(names, pieces, warmups), answer, seed, log, progress, "latency")
     return {
         **engine.facts(),
         "batch_size": 1,
@@ -356,9 +356,9 @@ def summarise(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         if "run" in row:
             runs.setdefault(row["run"], []).append(row["seconds"])
     interval = mean_interval([[mean(times) for times in items.values()] for items in by_task.values()])
-    summary = [row for row in rows if row["first_token_seconds"] is not None]
-    rest = [row["seconds"] - row["first_token_seconds"] for row in summary]
-    after = sum(row["tokens"] - 1 for row in summary)
+    timed = [row for row in rows if row["first_token_seconds"] is not None]
+    rest = [row["seconds"] - row["first_token_seconds"] for row in timed]
+    after = sum(row["tokens"] - 1 for row in timed)
     return {
         "n": sum(map(len, by_task.values())),
         "mean_s": mean(seconds),
@@ -367,7 +367,7 @@ def summarise(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "p50_s": float(np.percentile(seconds, 50)),
         "p95_s": float(np.percentile(seconds, 95)),
         "tokens": mean([row["tokens"] for row in rows]),
-        "first_token_s": mean([row["first_token_seconds"] for row in summary]) if summary else None,
-        "decode_s": mean(rest) if summary else None,
+        "first_token_s": mean([row["first_token_seconds"] for row in timed]) if timed else None,
+        "decode_s": mean(rest) if timed else None,
         "decode_tokens_per_s": after / sum(rest) if after and sum(rest) > 0 else None,
     }

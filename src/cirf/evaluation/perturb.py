@@ -28,10 +28,10 @@ import torch
 
 from cirf.lm.decoding import generate as decode
 from cirf.lm.decoding.generate import Output
-from cirf.lm.decoding.prefix_cache import Beginnings, Begun
+from cirf.lm.decoding.prefix_cache import PrefilledPrompts, Prefiller
 from cirf.lm.prompt import encode
 from cirf.lm.vocabulary import TokenNames
-from cirf.methods.latent.decode import Given, given, prefill
+from cirf.methods.latent.decode import PromptVectors, given, prefill
 
 KEEP, NONE = "keep", "none"
 """The probe that changes nothing, and no probe at all."""
@@ -66,7 +66,7 @@ class Probed(NamedTuple):
     partner: int | None = None
 
 
-class Between(Protocol):
+class Perturbable(Protocol):
     """How one kind of beginning is split into units."""
 
     def cut(self, prompts: Sequence[list[int]], written: Sequence[Output]) -> list[Cut | None]:
@@ -77,7 +77,7 @@ class Between(Protocol):
         """The units of a row after replacement by ``others``."""
         ...
 
-    def begin(self, cuts: Sequence[Cut]) -> Begun:
+    def begin(self, cuts: Sequence[Cut]) -> PrefilledPrompts:
         """The state from which a generation starts."""
         ...
 
@@ -85,7 +85,7 @@ class Between(Protocol):
 class OfThoughts:
     """Vectors of the model's own."""
 
-    def __init__(self, model: Any, beginnings: Beginnings) -> None:
+    def __init__(self, model: Any, beginnings: Prefiller) -> None:
         """``beginnings``: those of the method."""
         self._model, self._beginnings = model, beginnings
 
@@ -107,24 +107,24 @@ class OfThoughts:
         """The others."""
         return tuple(others)
 
-    def begin(self, cuts: Sequence[Cut]) -> Begun:
+    def begin(self, cuts: Sequence[Cut]) -> PrefilledPrompts:
         """The vectors, fed at once."""
         rows = []
         for cut in cuts:
             parts = (cut.head, *cut.units, cut.tail)
             vectors = torch.cat([part.vectors for part in parts if part.vectors is not None])
             ids = [token for part in parts for token in part.ids]
-            rows.append(Given(ids, vectors, torch.zeros(len(ids), dtype=torch.bool)))
+            rows.append(PromptVectors(ids, vectors, torch.zeros(len(ids), dtype=torch.bool)))
         return prefill(self._model, rows)
 
 
 class _OfTokens:
     """Tokens: the changed prompt is read again."""
 
-    def begin(self, cuts: Sequence[Cut]) -> Begun:
+    def begin(self, cuts: Sequence[Cut]) -> PrefilledPrompts:
         """The tokens, of which none is computed yet."""
         rows = [[token for part in (cut.head, *cut.units, cut.tail) for token in part.ids] for cut in cuts]
-        return Begun(rows, [0] * len(rows), None)
+        return PrefilledPrompts(rows, [0] * len(rows), None)
 
 
 class OfTrace(_OfTokens):
@@ -146,7 +146,7 @@ class OfTrace(_OfTokens):
             return None
         start = 0 if opened else ids.index(self._start) + 1
         end = ids.index(self._end, start)
-        places = [place for place in range(start, end) if ids[place] in self._codes]
+        places = [index for index in range(start, end) if ids[index] in self._codes]
         if not places:
             return None
         units = tuple(Unit(tuple(ids[a:b])) for a, b in zip(places, [*places[1:], end], strict=True))
@@ -178,7 +178,7 @@ class OfPauses(_OfTokens):
         """At the first pause."""
         cuts: list[Cut | None] = []
         for ids in prompts:
-            first = next((place for place, token in enumerate(ids) if token in self._ids), None)
+            first = next((index for index, token in enumerate(ids) if token in self._ids), None)
             if first is None:
                 cuts.append(None)
                 continue
@@ -196,7 +196,7 @@ class Prober:
     """Answers of one model after perturbed beginnings, greedily, a batch of questions at a time."""
 
     def __init__(
-        self, model: Any, tokenizer: Any, beginnings: Beginnings | None, between: Between, probes: Sequence[str], seed: int
+        self, model: Any, tokenizer: Any, beginnings: Prefiller | None, between: Perturbable, probes: Sequence[str], seed: int
     ) -> None:
         """``probes``: names as above; ``beginnings``: those by which the method answers when it is not probed."""
         self._model, self._tokenizer, self._beginnings = model, tokenizer, beginnings
@@ -249,7 +249,7 @@ class Prober:
             return []
         begun = self._between.begin(cuts)
         written = [[] if cut.asked is None else ids[cut.asked :] for ids, cut in zip(begun.prompts, cuts, strict=True)]
-        return decode.go_on(self._model, self._tokenizer, begun, cap, written)
+        return decode.continue_generation(self._model, self._tokenizer, begun, cap, written)
 
 
 def _same(one: Cut, other: Cut | None) -> bool:

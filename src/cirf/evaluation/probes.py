@@ -47,7 +47,7 @@ Ask = Callable[[list[str], list[str], int], Mapping[str, Sequence[Probed]]]
 every probe, in order. It must depend only on its arguments."""
 
 
-class Subject(NamedTuple):
+class ProbedModel(NamedTuple):
     """The answering model under probes. ``render`` is the chat template around a user's turn."""
 
     method: Method
@@ -56,7 +56,7 @@ class Subject(NamedTuple):
 
 
 def probe(
-    subject: Subject,
+    subject: ProbedModel,
     questions: Questions,
     probes: Sequence[str],
     section: Evaluate,
@@ -95,7 +95,7 @@ class _Table:
         name: str,
         task: Task,
         problems: list[Problem],
-        subject: Subject,
+        subject: ProbedModel,
         section: Evaluate,
         names: Sequence[str],
         work: Path,
@@ -129,7 +129,7 @@ class _Table:
             for batch in missing:
                 ids = [self.problems[i].id for i in batch]
                 found = ask([self.rendered[i] for i in batch], ids, self.cap)
-                fresh = [self.row(n, batch, place, one) for n in self.names for place, one in enumerate(found[n])]
+                fresh = [self.row(n, batch, index, one) for n in self.names for index, one in enumerate(found[n])]
                 log.append(*fresh)
                 rows.update({(row["probe"], row["id"]): row for row in fresh})
                 advance(len(batch))

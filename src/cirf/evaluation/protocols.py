@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cirf.recipe.schema import Recipe, Sampled, TaskEntry
+from cirf.recipe.schema import Recipe, SampledAnswers, TaskEntry
 from cirf.tasks import JSONL, OWN, get
 
 
@@ -92,7 +92,7 @@ def by_protocol(recipe: Recipe) -> Recipe:
         return entry.model_copy(update={"test": most, "test_from_train": 0})
 
     drawn: dict[str, Any] = {"temperature": protocol.temperature, "top_p": protocol.top_p, "runs": protocol.runs}
-    drawn["sampled"] = Sampled(runs=protocol.sampled)
+    drawn["sampled"] = SampledAnswers(runs=protocol.sampled)
     tasks = tuple(asked(entry) for entry in recipe.problems.tasks)
     return recipe.model_copy(
         update={

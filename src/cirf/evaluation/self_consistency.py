@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from cirf.errors import CirfError
 from cirf.evaluation.harness import Output, Questions, Row, hide, judge, read
-from cirf.evaluation.latency import Engine, Piece, Pieces, line_up, summarise, take_turns
+from cirf.evaluation.latency import Engine, Piece, TimedPieces, line_up, summarise, take_turns
 from cirf.progress import Progress
 from cirf.recipe.schema import Evaluate
 from cirf.records import Problem
@@ -62,7 +62,7 @@ def decide(task: Task, problem: Problem, votes: Sequence[Row]) -> Majority:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Item:
+class VotedQuestion:
     """A question with its votes, and the row of the one answer that they are compared with, if there is one."""
 
     name: str
@@ -72,7 +72,7 @@ class Item:
     alone: Row | None = None
 
 
-def curve(items: Sequence[Item], counts: Sequence[int], agreement: float | None) -> list[dict[str, Any]]:
+def curve(items: Sequence[VotedQuestion], counts: Sequence[int], agreement: float | None) -> list[dict[str, Any]]:
     """What each number of votes answers, one row a number.
 
     ``accuracy`` with its 95 % ``interval`` (Wilson's, over the ``n`` questions); the means of the share of votes that agree
@@ -91,19 +91,19 @@ def curve(items: Sequence[Item], counts: Sequence[int], agreement: float | None)
         raise CirfError(f"evaluate.voting.votes: {max(counts)} votes are requested, {drawn} were drawn; run again")
     points, solved = [], {}
     for count in sorted(set(counts)):
-        summary = [_Told(item, count, agreement) for item in items]
-        point: dict[str, Any] = {"votes": count, **share_of([mean(one.solved) for one in summary])}
+        outcomes = [_GroupOutcomes(item, count, agreement) for item in items]
+        point: dict[str, Any] = {"votes": count, **share_of([mean(one.solved) for one in outcomes])}
         point |= {
-            key: mean([mean(getattr(one, key)) for one in summary]) for key in ("agreement", "tokens", "unparsed", "truncated")
+            key: mean([mean(getattr(one, key)) for one in outcomes]) for key in ("agreement", "tokens", "unparsed", "truncated")
         }
         if agreement is not None:
             both = {
-                "share": mean([mean(one.falls) for one in summary]),
-                "tokens": mean([mean(one.joint_tokens) for one in summary]),
+                "share": mean([mean(one.falls) for one in outcomes]),
+                "tokens": mean([mean(one.joint_tokens) for one in outcomes]),
             }
-            point["fallback"] = {**share_of([mean(one.joint) for one in summary]), **both}
+            point["fallback"] = {**share_of([mean(one.joint) for one in outcomes]), **both}
         points.append(point)
-        solved[count] = {f"{one.item.name}/{one.item.problem.id}": mean(one.solved) for one in summary}
+        solved[count] = {f"{one.item.name}/{one.item.problem.id}": mean(one.solved) for one in outcomes}
     alone = {f"{item.name}/{item.problem.id}": float(item.alone["correct"]) for item in items if item.alone is not None}
     if alone:
         compared = corrected({str(count): compare(values, alone) for count, values in solved.items()})
@@ -112,19 +112,19 @@ def curve(items: Sequence[Item], counts: Sequence[int], agreement: float | None)
     return points
 
 
-class _Told:
+class _GroupOutcomes:
     """What the groups of ``count`` votes on one question say: a list each, one value a group."""
 
-    def __init__(self, item: Item, count: int, agreement: float | None) -> None:
+    def __init__(self, item: VotedQuestion, count: int, agreement: float | None) -> None:
         self.item = item
         groups = [item.votes[start : start + count] for start in range(0, len(item.votes) - count + 1, count)]
-        summary = [decide(item.task, item.problem, group) for group in groups]
-        self.solved = [t.place is not None and bool(g[t.place]["correct"]) for t, g in zip(summary, groups, strict=True)]
-        self.agreement = [t.share for t in summary]
-        self.unparsed = [t.place is None for t in summary]
+        decisions = [decide(item.task, item.problem, group) for group in groups]
+        self.solved = [t.place is not None and bool(g[t.place]["correct"]) for t, g in zip(decisions, groups, strict=True)]
+        self.agreement = [t.share for t in decisions]
+        self.unparsed = [t.place is None for t in decisions]
         self.truncated = [mean([vote["truncated"] for vote in group]) for group in groups]
         self.tokens = [sum(vote["tokens"] for vote in group) for group in groups]
-        self.falls = [agreement is not None and t.falls(agreement) for t in summary]
+        self.falls = [agreement is not None and t.falls(agreement) for t in decisions]
         other: Mapping[str, Any] = item.alone or {"correct": False, "tokens": 0}
         self.joint = [other["correct"] if f else s for f, s in zip(self.falls, self.solved, strict=True)]
         self.joint_tokens = [s + (other["tokens"] if f else 0) for f, s in zip(self.falls, self.tokens, strict=True)]
@@ -209,8 +209,8 @@ def majority(answers: Sequence[str | None], same: Callable[[str, str], bool]) ->
     if not answers:
         raise ValueError("a majority of no votes")
     election = Election(len(answers), same)
-    for place, answer in enumerate(answers):
-        election.give(place, answer)
+    for index, answer in enumerate(answers):
+        election.give(index, answer)
     return election.majority()
 
 
@@ -219,7 +219,7 @@ Draw = Callable[[str, int, int, int], Sequence[Output]]
 answer must depend on the prompt, the cap and its number alone."""
 
 
-class Written(NamedTuple):
+class StoredSample(NamedTuple):
     """One stored sampled output; ``tokens`` with the end token."""
 
     text: str
@@ -228,7 +228,7 @@ class Written(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class VoteSource:
     """What votes are drawn with: the method, its tasks, the model's ``draw`` and the template around a user's turn."""
 
     method: Method
@@ -257,7 +257,7 @@ class Asked:
 
 
 def draw_votes(
-    asked: Asked,
+    asked: VoteSource,
     test: Mapping[str, Sequence[Problem]],
     count: int,
     how: Mapping[str, Any],
@@ -276,11 +276,11 @@ def draw_votes(
     """
     if not any(test.values()):
         raise CirfError("evaluate.voting: there is no test problem to vote on")
-    kept: dict[str, list[Written]] = {}
+    kept: dict[str, list[StoredSample]] = {}
 
     def keep(row: Mapping[str, Any]) -> None:
         before = kept.setdefault(row["key"], [])
-        before[row["first"] :] = [Written(*output) for output in row["outputs"]]
+        before[row["first"] :] = [StoredSample(*output) for output in row["outputs"]]
 
     log.read(keep)
     for name, problems in test.items():
@@ -295,7 +295,8 @@ def draw_votes(
                 if len(there) < count:
                     first = len(there)
                     fresh = [
-                        Written(o.text, o.tokens, o.truncated) for o in asked.draw(text, asked.cap(name), first, count - first)
+                        StoredSample(o.text, o.tokens, o.truncated)
+                        for o in asked.draw(text, asked.cap(name), first, count - first)
                     ]
                     log.append({"key": key, "task": name, "id": problem.id, "first": first, "outputs": fresh})
                     there += fresh
@@ -320,7 +321,7 @@ class VotingEngine(Engine, Protocol):
         ...
 
 
-class Contest(NamedTuple):
+class VoteTiming(NamedTuple):
     """Whose answers are timed: those of ``voter`` by each of ``counts`` votes, and one of ``other``."""
 
     voter: Method
@@ -329,7 +330,7 @@ class Contest(NamedTuple):
 
 
 def measure(
-    contest: Contest,
+    contest: VoteTiming,
     questions: Questions,
     engine: VotingEngine,
     section: Evaluate,
@@ -373,7 +374,7 @@ def measure(
         seconds = now() - started
         return {"tokens": tokens, "seconds": seconds, "first_token_seconds": None, "share": majority.share}
 
-    log, turns = (work / "scratch" / "voting.jsonl" if work else None), Pieces(("task", "id"), pieces, warmups)
+    log, turns = (work / "scratch" / "voting.jsonl" if work else None), TimedPieces(("task", "id"), pieces, warmups)
     taken = take_turns(engine, turns, answer, seed, log, progress, "latency of votes")
     rows = [{"votes": int(row["method"]), **{key: row[key] for key in row if key != "method"}} for row in taken.rows]
     order = sorted(set(counts)) + ([] if other is None else [0])

@@ -60,11 +60,11 @@ def write(runs: Sequence[Run], out: Path) -> int:
     if out.is_dir() and any(out.iterdir()) and not is_archive(out):
         raise CirfError(f"{out}: not empty, and no archive; give --out another folder")
     there = {run.name: run for run in runs}
-    summary = {name: _summary(run) for name, run in there.items()}
-    if not any(one["report"]["methods"] or one["trials"] for one in summary.values()):
+    summaries = {name: _summary(run) for name, run in there.items()}
+    if not any(one["report"]["methods"] or one["trials"] for one in summaries.values()):
         raise CirfError("nothing was evaluated yet; run `cirf run` first")
     points = [{"run": run.name, "part": run.part, "settings": dict(run.settings)} for run in runs]
-    measured = without_folders({"points": points, "runs": summary})
+    measured = without_folders({"points": points, "runs": summaries})
     files = {
         ANSWERS: _parquet([row for run in there.values() for row in _answers(run)]),
         MEASURED: json.dumps(measured, ensure_ascii=False, separators=(",", ":")).encode() + b"\n",

@@ -98,7 +98,7 @@ def write_task(
         raise CirfError(f"{name}: there are no test problems to write")
     there = f"cirf_{name}" + ("_choice" if form == "choice" else "" if method.functional else f"_{method.name}")
     rows = folder / f"{there}.jsonl"
-    summary: dict[str, Any] = {
+    config: dict[str, Any] = {
         "task": there,
         "dataset_path": "json",
         "dataset_kwargs": {"data_files": {"test": str(rows.resolve())}},
@@ -109,13 +109,13 @@ def write_task(
     }
     if form == "choice":
         write_rows(rows, [_listed(name, problem) for problem in problems])
-        summary |= {"doc_to_choice": "{{choices}}", "doc_to_target": "{{gold}}"}
-        summary["metric_list"] = [{"metric": "acc", "aggregation": "mean", "higher_is_better": True}]
+        config |= {"doc_to_choice": "{{choices}}", "doc_to_target": "{{gold}}"}
+        config["metric_list"] = [{"metric": "acc", "aggregation": "mean", "higher_is_better": True}]
     else:
-        asked = [(problem, method.prompt(hide(problem), task)) for problem in problems]
-        write_rows(rows, [{"id": problem.id, "prompt": prompt, "answer": problem.answer} for problem, prompt in asked])
+        prompts = [(problem, method.prompt(hide(problem), task)) for problem in problems]
+        write_rows(rows, [{"id": problem.id, "prompt": prompt, "answer": problem.answer} for problem, prompt in prompts])
         exact = {"metric": "exact_match", "aggregation": "mean", "higher_is_better": True, "ignore_case": True}
-        summary |= {
+        config |= {
             "doc_to_target": "{{answer}}",
             "generation_kwargs": {"until": [], "do_sample": False, "max_gen_toks": method.budget(task, section)},
             "filter_list": [
@@ -126,7 +126,7 @@ def write_task(
         called = re.sub(r"\W", "_", there)
         filled = {"answer": _ANSWER, "ignored": "|".join(_IGNORED), "cap": method.budget(task, section)}
         write_atomic(folder / f"{there}.py", _INSPECT.format(name=called, **filled))
-    write_atomic(folder / f"{there}.yaml", yaml.safe_dump(summary, sort_keys=False, width=1000))
+    write_atomic(folder / f"{there}.yaml", yaml.safe_dump(config, sort_keys=False, width=1000))
     return there
 
 
@@ -158,7 +158,7 @@ def write_trainer(
     """
     features, dropped = tokenise(rows, tokenizer, section.max_length, keep)
     left_out = set(dropped)
-    kept = [row for place, row in enumerate(rows) if place not in left_out]
+    kept = [row for index, row in enumerate(rows) if index not in left_out]
     if not kept:
         raise CirfError("every row is longer than finetune.max_length; raise it with `cirf run RECIPE --set`")
     end = str(tokenizer.convert_ids_to_tokens(end_token(tokenizer)))
@@ -177,8 +177,8 @@ def write_trainer(
             written = [{"segments": [{"label": False, "text": prompt}, {"label": True, "text": text}]} for prompt, text in texts]
         else:
             written = [{"instruction": prompt, "output": text} for prompt, text in texts]
-            summary = {"file_name": ROWS, "columns": {"prompt": "instruction", "response": "output"}}
-            write_atomic(out / "dataset_info.json", to_json({"cirf": summary}))
+            entry = {"file_name": ROWS, "columns": {"prompt": "instruction", "response": "output"}}
+            write_atomic(out / "dataset_info.json", to_json({"cirf": entry}))
     write_rows(out / ROWS, written)
     if trainer != "unsloth":
         section = section.settled(len(kept))

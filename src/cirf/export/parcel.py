@@ -77,7 +77,7 @@ _INNER = ("guide",)
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class UploadFile:
     """A file by its ``name`` in the repository; ``data`` is a local file, or its content."""
 
     name: str
@@ -94,10 +94,10 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
+class Upload:
     """The ``pieces`` that are sent, by name, and the names of other files that are not (``left_out``)."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[UploadFile, ...]
     left_out: tuple[str, ...] = ()
 
     @property
@@ -106,7 +106,7 @@ class Parcel:
         return next(piece.read().decode() for piece in self.pieces if piece.name == CARD)
 
 
-def of_model(folder: Path, repository: str) -> Parcel:
+def of_model(folder: Path, repository: str) -> Upload:
     """A trained model's folder for publication in ``repository`` (``OWNER/NAME``), which its card then names.
 
     In its recipe and record, local files and models are named without folders. ``CirfError`` if it is not a finished model with a
@@ -121,18 +121,18 @@ def of_model(folder: Path, repository: str) -> Parcel:
     if not (folder / CARD).is_file():
         raise CirfError(f"{folder}: no model card ({CARD}); `cirf report RUN` writes the cards of a run's models")
     chosen = {path for path in found if _sent(path.relative_to(folder))}
-    pieces = [Piece(path.relative_to(folder).as_posix(), _published(path, repository)) for path in found if path in chosen]
+    pieces = [UploadFile(path.relative_to(folder).as_posix(), _published(path, repository)) for path in found if path in chosen]
     left = [path.relative_to(folder).as_posix() for path in found if path not in chosen]
-    return Parcel(tuple(pieces), tuple(left))
+    return Upload(tuple(pieces), tuple(left))
 
 
-def of_traces(folder: Path, card: str) -> Parcel:
+def of_traces(folder: Path, card: str) -> Upload:
     """The rows that the model in a folder was trained on, with their card. ``CirfError`` if there are none, or one is not a row
     of prompt and completion."""
     path = folder / TRACES
     _check_inside(folder, [path])
     traces(folder)
-    return Parcel((Piece(CARD, card.encode()), Piece(TRACES, path)))
+    return Upload((UploadFile(CARD, card.encode()), UploadFile(TRACES, path)))
 
 
 def traces(folder: Path) -> list[dict[str, str]]:
@@ -201,10 +201,10 @@ def _record(path: Path) -> str:
     from cirf.store.run_folder import record
 
     try:
-        summary = parse_json(path.read_text(encoding="utf-8"))
+        stored = parse_json(path.read_text(encoding="utf-8"))
         if path.name == "stage.json":
-            return record(without_folders(summary))
-        return to_json(summary | without_folders({"backbone": summary["backbone"]}))
+            return record(without_folders(stored))
+        return to_json(stored | without_folders({"backbone": stored["backbone"]}))
     except (ValueError, KeyError, TypeError, AttributeError):
         raise CirfError(f"{path}: damaged; train the model again") from None
 
@@ -226,7 +226,7 @@ _VOCABULARY = ("tokenizer.json", "tokenizer.model", "vocab.json", "merges.txt") 
 _DATA = (TRACES, "functions.json", "labels.json")  # texts by people and models may mention any folder but this machine's
 
 
-def check_private(parcel: Parcel, folder: Path, token: str | None) -> None:
+def check_private(parcel: Upload, folder: Path, token: str | None) -> None:
     """``CirfError``, with file and line, if a file holds a key or a local absolute path.
 
     ``folder`` is the parcel's folder on this machine, ``token`` the one it is sent with.
@@ -267,7 +267,7 @@ def _shown(text: str, start: int) -> str:
     return re.split(r"[\s\"'`,)]", text[start : start + 80])[0]
 
 
-def _refusal(piece: Piece, text: str, start: int, what: str, do: str) -> CirfError:
+def _refusal(piece: UploadFile, text: str, start: int, what: str, do: str) -> CirfError:
     line = text.count("\n", 0, start) + 1
     return CirfError(f"{piece.name}: line {line} {what}; {do}, then push again")
 
@@ -291,7 +291,7 @@ def own_token() -> str | None:
     return get_token()
 
 
-def upload(parcel: Parcel, repository: str, kind: Kind, public: bool, message: str) -> str:
+def upload(parcel: Upload, repository: str, kind: Kind, public: bool, message: str) -> str:
     """Send a parcel to a repository, created if missing, private unless ``public``; returns the commit's address.
 
     Existing files with the same names are replaced, others stay. ``CirfError`` where there is no token, a repository is
@@ -341,7 +341,7 @@ def _data(data: Any) -> Any:
 
 def _reason(error: Exception, token: str) -> str:
     """The first lines of an error and of what caused it, on one line and without the token."""
-    summary = [str(one) for one in (error, error.__cause__) if one is not None]
-    lines = [line.strip() for text in summary for line in text.splitlines()[:3] if line.strip()]
+    messages = [str(one) for one in (error, error.__cause__) if one is not None]
+    lines = [line.strip() for text in messages for line in text.splitlines()[:3] if line.strip()]
     text = " ".join(lines) or type(error).__name__
     return re.sub(r"\s+", " ", text.replace(token, "***"))[:300].rstrip(". ")

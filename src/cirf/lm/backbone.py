@@ -110,8 +110,8 @@ def load_tokenizer(source: str | Path, section: schema.Backbone | None = None) -
     try:
         settle_template(tokenizer, section.empty_system)
     except Exception as error:  # a template may raise anything
-        said = (str(error).strip() or type(error).__name__).splitlines()[0][:200].rstrip(". ")
-        raise CirfError(f"{source}: its chat template fails ({said}); fix it, or use another model") from None
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200].rstrip(". ")
+        raise CirfError(f"{source}: its chat template fails ({reason}); fix it, or use another model") from None
     return tokenizer
 
 

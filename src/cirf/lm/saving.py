@@ -71,9 +71,9 @@ def _copy_processors(config: Any, folder: Path) -> None:
             _raise_exceptions_for_connection_errors=False,
         )
         if found is not None:
-            summary = load_object(Path(found)) or {}
-            summary.pop("chat_template", None)  # that of training is the tokenizer's
-            write_atomic(folder / name, to_json(summary))
+            stored = load_object(Path(found)) or {}
+            stored.pop("chat_template", None)  # that of training is the tokenizer's
+            write_atomic(folder / name, to_json(stored))
 
 
 def check_tokenizer(model: Any, tokenizer: Any) -> None:

@@ -31,7 +31,7 @@ from cirf.records import Example, Problem, Steps, Trace
 if TYPE_CHECKING:
     from cirf.compression.search import Selector
     from cirf.lm.decoding.generate import Steer
-    from cirf.lm.decoding.prefix_cache import Beginnings
+    from cirf.lm.decoding.prefix_cache import Prefiller
     from cirf.lm.training.objective import Curriculum, CurriculumRow, Objective
     from cirf.progress import Progress
     from cirf.recipe.schema import Evaluate, Recipe
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Material:
+class PreparationData:
     """The rationales of training and held-out problems, cut into steps, and the means to work on them; ``held_out`` are the ids
     of the latter.
 
@@ -205,7 +205,7 @@ class Method:
         """Folders, hub ids or ``bundled:NAME`` of the models that `prepare` reads, which count by their content."""
         return (self.guide,) if self.guide else ()
 
-    def prepare(self, material: Material) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    def prepare(self, material: PreparationData) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """Prepare the rationales before training, in a separate stage: one row each with ``problem`` and ``sample``, available as
         an example's ``prepared``, and a report. A row's ``given`` is a number by which the objective finds the row's data
         (`cirf.lm.training.batches.Feature.given`)."""
@@ -225,7 +225,7 @@ class Method:
     def keep(self, folder: Path, objective: Objective | None) -> None:
         """Write the files that a trained model needs besides its weights; ``objective`` is as training left it."""
 
-    def beginnings(self, model: Any, tokenizer: Any, source: Path | str) -> Beginnings | None:
+    def beginnings(self, model: Any, tokenizer: Any, source: Path | str) -> Prefiller | None:
         """What its model, loaded from ``source``, does with a prompt before it answers; ``None``: it only reads it."""
         return None
 

@@ -67,7 +67,7 @@ class ThoughtSchedule(Protocol):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Course:
+class CurriculumPlan:
     """How long a training is, and what its rows become."""
 
     end: str
@@ -82,7 +82,7 @@ class Course:
     """How many thoughts of a training row a decoder reads as one group; 0: none does."""
 
 
-class Staged:
+class StagedCurriculum:
     """A curriculum: rationales whose first steps are replaced by thoughts."""
 
     def __init__(
@@ -92,7 +92,7 @@ class Staged:
         tokenizer: Any,
         write: Callable[[Sequence[str], str], str],
         settings: ThoughtSchedule,
-        course: Course,
+        course: CurriculumPlan,
     ) -> None:
         """``write`` makes a target of the steps that are left and the answer."""
         first, epochs, updates = course.first, course.epochs, course.updates
@@ -204,7 +204,7 @@ class RemovalSchedule(Protocol):
     def targets(self) -> Literal["all", "answer"]: ...
 
 
-class Removal:
+class RemovalCurriculum:
     """A curriculum: rationales that lose their first tokens during training."""
 
     def __init__(

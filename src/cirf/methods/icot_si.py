@@ -119,10 +119,10 @@ class InternalisedCot(Method):
         self, train: Sequence[CurriculumRow], validation: Sequence[CurriculumRow], tokenizer: Any, epochs: float, updates: int
     ) -> Curriculum:
         """The schedule for these rows. ``CirfError`` if it would not finish, unless that is allowed."""
-        from cirf.methods.curricula import Removal
+        from cirf.methods.curricula import RemovalCurriculum
 
         try:
-            made = Removal(train, validation, tokenizer, ANSWER_MARK, self.settings, epochs, updates, self._seed)
+            made = RemovalCurriculum(train, validation, tokenizer, ANSWER_MARK, self.settings, epochs, updates, self._seed)
         except CirfError as error:
             raise CirfError(f"{self.name}: {error}") from None
         if made.final_share < 1 and not self.settings.partial:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from cirf.lm.decoding.prefix_cache import Beginnings
+from cirf.lm.decoding.prefix_cache import Prefiller
 from cirf.methods.latent.decode import read_latent, thinking
-from cirf.methods.soft.guide import Guided, read_soft, saved_guide
+from cirf.methods.soft.guide import GuidedPrefiller, read_soft, saved_guide
 
 
 def vectors_of(folder: Path) -> int:
@@ -17,9 +17,9 @@ def vectors_of(folder: Path) -> int:
     return latent.count if latent is not None else soft.count if soft is not None else 0
 
 
-def saved_beginnings(folder: Path, model: Any, tokenizer: Any) -> Beginnings | None:
+def saved_beginnings(folder: Path, model: Any, tokenizer: Any) -> Prefiller | None:
     """How the prompts to a saved model begin, by the files next to it; ``None``: token by token."""
     latent, soft = read_latent(folder), read_soft(folder)
     if latent is not None:
         return thinking(model, tokenizer, latent, folder)
-    return None if soft is None else Guided(model, tokenizer, soft, saved_guide(folder, soft, model))
+    return None if soft is None else GuidedPrefiller(model, tokenizer, soft, saved_guide(folder, soft, model))

@@ -178,7 +178,7 @@ class Dot(NamedTuple):
     look: str = "ours"
 
 
-class Look(NamedTuple):
+class MarkStyle(NamedTuple):
     """How marks of a kind are distinguished: by shape and filling, not by colour alone."""
 
     colour: str
@@ -187,10 +187,10 @@ class Look(NamedTuple):
 
 
 LOOKS = {
-    "ours": Look("#0b62b0", "o", True),
-    "second": Look("#a83c00", "s", True),
-    "before": Look("#5d5d5d", "o", False),
-    "paper": Look("#8a3d86", "D", False),
+    "ours": MarkStyle("#0b62b0", "o", True),
+    "second": MarkStyle("#a83c00", "s", True),
+    "before": MarkStyle("#5d5d5d", "o", False),
+    "paper": MarkStyle("#8a3d86", "D", False),
 }
 
 
@@ -209,24 +209,24 @@ def draw_dots(
         axes = figure.add_subplot()
         axes.set_title(title, loc="left", fontsize=10, color=SOFT)
         points: list[Mark] = []
-        for place, (label, marks) in enumerate(lines):
+        for index, (label, marks) in enumerate(lines):
             for mark in marks:
                 look = LOOKS[mark.look]
                 if mark.low is not None and mark.high is not None:
                     ends = [scale * mark.low, scale * mark.high]
-                    axes.plot(ends, [place, place], color=look.colour, linewidth=2, alpha=0.55, solid_capstyle="round")
+                    axes.plot(ends, [index, index], color=look.colour, linewidth=2, alpha=0.55, solid_capstyle="round")
                 face = look.colour if look.filled else "white"
-                said = (legend or {}).get(mark.look, "")
-                summary = f"{label}{', ' * bool(said)}{said}: {with_ends(mark.value, mark.low, mark.high, form)}"
+                word = (legend or {}).get(mark.look, "")
+                description = f"{label}{', ' * bool(word)}{word}: {with_ends(mark.value, mark.low, mark.high, form)}"
                 axes.plot(
                     [scale * mark.value],
-                    [place],
+                    [index],
                     marker=look.marker,
                     linestyle="none",
                     color=look.colour,
                     markerfacecolor=face,
                     markersize=7.5,
-                    gid=add(points, summary),
+                    gid=add(points, description),
                 )
         axes.set_yticks(range(len(lines)), [fill(label, _WIDE) for label, _ in lines])
         axes.tick_params(axis="y", length=0, labelcolor=INK)

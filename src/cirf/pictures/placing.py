@@ -95,7 +95,7 @@ def place_names(
         text.set(horizontalalignment=found.at.across, verticalalignment=found.at.along, gid=gid(number, "name"))
 
 
-class _Try(NamedTuple):
+class _Placement(NamedTuple):
     """A name's text, place and pixels, and its cost independent of the other names."""
 
     name: str
@@ -113,7 +113,7 @@ def _tries(
     number: int,
     marks: list[Bbox],
     slight: list[Bbox],
-) -> list[_Try]:
+) -> list[_Placement]:
     """All ways of writing the name of a point, whose own mark is ``marks[number]``."""
     others = marks[:number] + marks[number + 1 :]
     renderer = figure._get_renderer()  # type: ignore[attr-defined]
@@ -131,7 +131,7 @@ def _tries(
             way = _way(axes.transData.transform(point), at, figure.dpi / 72)
             worse += _NAME * sum(_overlap(dot, other) for dot in way for other in others)
             worse += _OUTSIDE * (area - _overlap(box, inside)) + _BEYOND * (area - _overlap(box, figure.bbox))
-            found.append(_Try(name, at, box, worse))
+            found.append(_Placement(name, at, box, worse))
     return found
 
 

@@ -22,7 +22,7 @@ from cirf.rationales.conclusions import closes_with, stated_answer
 from cirf.rationales.files import Matcher, Row, find_file, read_rationales
 from cirf.rationales.thoughts import rationale_of
 from cirf.recipe import schema
-from cirf.records import Dropped, Problem, Rationale, Taught
+from cirf.records import Dropped, Problem, Rationale, TeacherRationale
 from cirf.tasks.loading.unusable import Tolerance, Unusable
 from cirf.tasks.task import Task
 
@@ -72,7 +72,7 @@ def collect(
     section: schema.Rationales,
     data: str | None,
     tasks: Mapping[str, Task],
-    taught: Sequence[Taught] = (),
+    taught: Sequence[TeacherRationale] = (),
     tolerance: Tolerance | None = None,
 ) -> Collected:
     """Rationales for the training problems (paper A.2, CoT Collection), at most ``section.per_problem`` a problem.
@@ -106,7 +106,7 @@ def gather(
     data: str | None,
     tasks: Mapping[str, Task],
     tolerance: Tolerance | None = None,
-    taught: Sequence[Taught] = (),
+    taught: Sequence[TeacherRationale] = (),
 ) -> Collected:
     """As ``collect``, but returns nothing instead of raising if nothing is found."""
     if section.source == "files" and not section.files:
@@ -195,7 +195,7 @@ def _from_dataset(
 
 
 def _from_teachers(
-    problems: Sequence[Problem], taught: Sequence[Taught], state: _Gathering, section: schema.Rationales
+    problems: Sequence[Problem], taught: Sequence[TeacherRationale], state: _Gathering, section: schema.Rationales
 ) -> dict[str, dict[str, int]]:
     """Offer the usable answers of teachers for ``problems``, surely right ones first; drop the rest with a reason."""
     by_id = {problem.id: problem for problem in problems}
@@ -203,7 +203,7 @@ def _from_teachers(
     models = list(dict.fromkeys(row.model for row in taught))
     dealt = section.per_problem < len(models)
 
-    def preference(row: Taught) -> tuple[bool, int, int]:
+    def preference(row: TeacherRationale) -> tuple[bool, int, int]:
         """Right answers first. Where not every model's answer is kept, each model is the first for as many problems."""
         first = int.from_bytes(hashlib.sha256(row.problem.encode()).digest()[:4], "big") if dealt else 0
         return row.right is not True, row.sample, (models.index(row.model) + first) % len(models)

@@ -19,7 +19,7 @@ from cirf.rationales.collect import agrees_with
 from cirf.rationales.segmentation import cut_all
 from cirf.rationales.thoughts import rationale_of
 from cirf.recipe import schema
-from cirf.records import Problem, Rationale, Taught
+from cirf.records import Problem, Rationale, TeacherRationale
 from cirf.store.files import RowLog
 from cirf.tasks.parsing.thoughts import split_thoughts
 from cirf.tasks.task import Task
@@ -36,7 +36,7 @@ def teach(
     log: RowLog,
     seed: int,
     progress: Progress = SILENT,
-) -> tuple[list[Taught], dict[str, str]]:
+) -> tuple[list[TeacherRationale], dict[str, str]]:
     """What the teachers wrote for ``problems``: by problem, then sample, then model; and refusals by problem.
 
     ``log`` keeps every answer, also across recipes: only missing ones are requested. Raises ``CirfError`` where no
@@ -48,7 +48,7 @@ def teach(
     template = read_template(teacher.prompt, *PROMPT)
     prompt = hashlib.sha256(template.encode()).hexdigest()[:16]
     models = tuple(dict.fromkeys(endpoint.model for endpoint in teacher.endpoints))
-    taught: dict[tuple[str, int, str], Taught] = {}
+    taught: dict[tuple[str, int, str], TeacherRationale] = {}
     refused: dict[str, str] = {}
     for sample in range(teacher.samples):
         wanted = problems
@@ -90,7 +90,7 @@ def _request(problem: Problem, task: Task, template: str, model: str, sample: in
 
 def _judged(
     problem: Problem, task: Task, model: str, sample: int, answer: Answer, prompt: str, segments: schema.Segments
-) -> Taught:
+) -> TeacherRationale:
     text = rationale_of(answer.text).strip() if split_thoughts(answer.text)[1] else ""  # thoughts alone are no answer
     right = agrees_with(text, None, problem, task) if text else False
     found = cut_all([Rationale(problem.id, sample, text, model, right)], segments, [problem]).steps if text else []
@@ -98,10 +98,10 @@ def _judged(
     finish = answer.finish
     if finish == "cap":  # some servers always report "stop": only the right answer at the end shows that it is complete
         finish = "stop" if right else "length"
-    return Taught(problem.id, model, sample, text, prompt, finish, answer.tokens, right, steps)
+    return TeacherRationale(problem.id, model, sample, text, prompt, finish, answer.tokens, right, steps)
 
 
-def statistics(taught: Sequence[Taught], refused: Mapping[str, str]) -> dict[str, Any]:
+def statistics(taught: Sequence[TeacherRationale], refused: Mapping[str, str]) -> dict[str, Any]:
     """For each model: answers, the share right and the share that can be cut into steps, their mean steps and tokens."""
     models = {}
     for model in dict.fromkeys(row.model for row in taught):

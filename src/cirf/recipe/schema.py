@@ -142,7 +142,7 @@ class Endpoint(Section):
         return url
 
 
-class Asked(Section):
+class RequestSettings(Section):
     """Requests to language models."""
 
     endpoints: tuple[Endpoint, ...] = key((), "The servers to ask.")
@@ -151,7 +151,7 @@ class Asked(Section):
     unanswered: Literal["stop", "drop"] = key("stop", "A question that still fails after all retries, or that every server refuses: end the run once the others are answered, to retry next time, or continue without it and count it.")
 
 
-class Teacher(Asked):
+class Teacher(RequestSettings):
     """Language models that write rationales, for source: teacher."""
 
     endpoints: tuple[Endpoint, ...] = key((), "The servers to ask; every question goes to each of their models.", paper="A.2 CoT Collection: Gemma 3 27B and Llama 3.1 70B")
@@ -244,7 +244,7 @@ class Codebook(Section):
         return max(self.sizes) if self.size == "auto" else self.size
 
 
-class ResultWriter(Asked):
+class ResultWriter(RequestSettings):
     """The language model that writes results, for by: llm."""
 
     endpoints: tuple[Endpoint, ...] = key((), "The servers to ask; all must have the same model.", paper="3.3")
@@ -404,7 +404,7 @@ class Reward(Section):
     save_steps: Positive = key(10, "Updates between two checkpoints to resume from.", unit="updates")
 
 
-class Sampled(Section):
+class SampledAnswers(Section):
     """Answers drawn besides the greedy ones."""
 
     runs: int = key(0, "Sampled runs besides the greedy one, each with its own seed; 0: none.", ge=0)
@@ -442,7 +442,7 @@ class Evaluate(Section):
     temperature: float = key(0.0, "0: greedy; else sampled.", paper="Table hyper-parameters, Step 5", ge=0)
     top_p: Fraction = key(1.0, "Nucleus of sampling.", paper="Table hyper-parameters, Step 5")
     runs: Positive = key(1, "Runs of a sampled evaluation, each with its own seed.", paper="A.2 Inference Settings")
-    sampled: Sampled = key(Sampled(), "Where the evaluation is greedy: additional sampled runs, reported on their own.")
+    sampled: SampledAnswers = key(SampledAnswers(), "Where the evaluation is greedy: additional sampled runs, reported on their own.")
     voting: Voting = key(Voting(), "Answers by majority.")
     probes: Probes = key(Probes(), "Perturbations of a method's thoughts, functional tokens or pauses, to test whether answers depend on them. Always greedy.")
     batch_size: Positive = key(32, "Problems decoded at once; accuracy only, never latency. With engine vllm, 512 or more keep a GPU busy.", unit="problems")

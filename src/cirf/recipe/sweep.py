@@ -69,8 +69,8 @@ class SweepPart(Section):
                 raise ValueError(f"grid.{name}: expected a list of values, found {found(values)}{nested}")
         for point in self.points:
             names = [*point, *self.grid]
-            for place, one in enumerate(names):
-                for other in names[place + 1 :]:
+            for index, one in enumerate(names):
+                for other in names[index + 1 :]:
                     if overlap(one, other):
                         where = "the points and the grid" if one in point and other in self.grid else "the points or the grid"
                         raise ValueError(f"part {self.name}: {where} set {other} twice; give it in one place")
@@ -126,8 +126,8 @@ def _checked(given: dict[str, Any]) -> dict[str, Any]:
     """The same, after a check that no value is a whole section of the recipe."""
     for name, value in _named(given).items():
         if isinstance(value, dict) and _is_section(name):
-            summary = f"name its keys, such as {name}.{next(iter(value), 'size')}"
-            raise ValueError(f"{name}: a whole section would replace the recipe's values there; {summary}")
+            advice = f"name its keys, such as {name}.{next(iter(value), 'size')}"
+            raise ValueError(f"{name}: a whole section would replace the recipe's values there; {advice}")
     return given
 
 

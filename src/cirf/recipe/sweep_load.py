@@ -19,7 +19,7 @@ from cirf.recipe.sweep import Sweep, SweepPart, overlap
 from cirf.recipe.write import dump
 from cirf.recipe.yaml import Document, Path, inline
 
-__all__ = ["Loaded", "Point", "is_sweep", "load", "shipped"]
+__all__ = ["LoadedSweep", "Point", "is_sweep", "load", "shipped"]
 
 _LONGEST = 120  # characters of a folder's name; file systems end at 255 bytes
 
@@ -41,7 +41,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedSweep:
     """A loaded sweep, with its recipe's data and the lines of the file."""
 
     sweep: Sweep
@@ -60,7 +60,7 @@ class Loaded:
         Raises ``CirfError``: file, part and point, the key, what was expected and what was found.
         """
         overridden = [override(item)[0] for item in sets]
-        return [point for place, part in enumerate(self.sweep.parts) for point in self._points(place, part, sets, overridden)]
+        return [point for index, part in enumerate(self.sweep.parts) for point in self._points(index, part, sets, overridden)]
 
     def _points(self, place: int, part: SweepPart, sets: Sequence[str], overridden: Sequence[str]) -> Iterator[Point]:
         names: set[str] = set()
@@ -84,8 +84,8 @@ class Loaded:
                 around = {path[:length]: line for path, line in lines.items() for length in range(1, len(path))}
                 document = Document(self.base.value, around | self.base.lines | lines)
                 recipe = recipe_io.build(document, source, sets, settings)
-                summary = _layered(settings, dict(map(override, sets)))
-                yield Point(part.name, name, summary, tuple(varied), recipe, part.until, source)
+                layered = _layered(settings, dict(map(override, sets)))
+                yield Point(part.name, name, layered, tuple(varied), recipe, part.until, source)
 
     def _lines(self, above: Path, settings: Mapping[str, Any]) -> dict[Path, int]:
         """The lines of this file that set keys of the recipe, by the keys' paths."""
@@ -111,7 +111,7 @@ def shipped() -> dict[str, pathlib.Path]:
     return {name: path for name, path in sorted(files.items()) if is_sweep(path.read_text(encoding="utf-8"))}
 
 
-def load(path_or_name: str) -> Loaded:
+def load(path_or_name: str) -> LoadedSweep:
     """The sweep in a file, or a shipped one by its name.
 
     Raises ``CirfError``, one line: the file, the line, the key, what was expected and what was found.
@@ -120,7 +120,7 @@ def load(path_or_name: str) -> Loaded:
     return parse(read_text(path, path_or_name, "sweep"), str(path_or_name if path.name in path_or_name else path), path.parent)
 
 
-def parse(text: str, source: str = "sweep", folder: pathlib.Path = pathlib.Path()) -> Loaded:
+def parse(text: str, source: str = "sweep", folder: pathlib.Path = pathlib.Path()) -> LoadedSweep:
     """The sweep in a YAML text; ``source`` is its name in errors, ``folder`` where its recipe is looked for."""
     document = read(text, source)
     if not isinstance(document.value, dict):
@@ -128,7 +128,7 @@ def parse(text: str, source: str = "sweep", folder: pathlib.Path = pathlib.Path(
     if "problems" in document.value and "parts" not in document.value:
         raise CirfError(f"{source}: a recipe, not a sweep (it has no parts); `cirf run {source}` runs it")
     sweep = recipe_io.validated(Sweep, document.value, source, document)
-    return Loaded(sweep, _base(sweep, document, source, folder), document, source)
+    return LoadedSweep(sweep, _base(sweep, document, source, folder), document, source)
 
 
 def _base(sweep: Sweep, document: Document, source: str, folder: pathlib.Path) -> Document:

@@ -41,7 +41,7 @@ _NAMED, _SHORT = 3, 40
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Recommendation:
     """The method to ``use``, or ``None`` where none can be named, the ``sentence`` that says so, and the share of the ``n``
     questions that the most frequent answer gets (``None`` where the right answers are not known any more).
 
@@ -66,7 +66,7 @@ class Verdict:
 
 def verdict(
     rows: Mapping[str, Tables], functional: Collection[str], direct: Collection[str], frequent: Mapping[str, str] | None = None
-) -> Verdict | None:
+) -> Recommendation | None:
     """Of methods that answered the same questions, by name: their rows by task.
 
     ``functional`` names those that write functional tokens, ``direct`` those that answer at once; ``frequent`` is the most
@@ -74,25 +74,25 @@ def verdict(
     """
     if not rows:
         return None
-    asked = _Asked(rows, frequent or {})
+    answers = _Asked(rows, frequent or {})
     if len(rows) == 1:
-        return asked.alone(next(iter(rows)))
-    traced = max((name for name in rows if name in functional), key=asked.rank, default=None)
-    at_once = max((name for name in rows if name in direct), key=asked.rank, default=None)
-    warnings = asked.warnings(traced, at_once)
-    best = max(rows, key=asked.rank)
-    if not any(asked.above_majority.values()):
-        return dataclasses.replace(asked.none(traced), best=best, traced=traced, at_once=at_once)
-    deficits = {name: asked.pair(best, name) for name in rows if name != best}
-    alike = [name for name, pair in deficits.items() if not pair.significant and asked.above_majority[name]]
+        return answers.alone(next(iter(rows)))
+    traced = max((name for name in rows if name in functional), key=answers.rank, default=None)
+    at_once = max((name for name in rows if name in direct), key=answers.rank, default=None)
+    warnings = answers.warnings(traced, at_once)
+    best = max(rows, key=answers.rank)
+    if not any(answers.above_majority.values()):
+        return dataclasses.replace(answers.none(traced), best=best, traced=traced, at_once=at_once)
+    deficits = {name: answers.pair(best, name) for name in rows if name != best}
+    alike = [name for name, pair in deficits.items() if not pair.significant and answers.above_majority[name]]
     sure = [best, *(name for name in alike if deficits[name].interval.high <= DOUBT)]
-    fewest = min(asked.scores[name].tokens for name in sure)
-    chosen = max((name for name in sure if asked.scores[name].tokens <= ABOUT * fewest), key=asked.rank)
-    cheaper = [name for name in alike if name not in sure and ABOUT * asked.scores[name].tokens < asked.scores[chosen].tokens]
+    fewest = min(answers.scores[name].tokens for name in sure)
+    chosen = max((name for name in sure if answers.scores[name].tokens <= ABOUT * fewest), key=answers.rank)
+    cheaper = [name for name in alike if name not in sure and ABOUT * answers.scores[name].tokens < answers.scores[chosen].tokens]
     if cheaper:
-        found = asked.too_few(best, min(cheaper, key=lambda name: asked.scores[name].tokens), deficits)
+        found = answers.too_few(best, min(cheaper, key=lambda name: answers.scores[name].tokens), deficits)
     else:
-        found = asked.use(chosen, best, traced, at_once, list(warnings.values()))
+        found = answers.use(chosen, best, traced, at_once, list(warnings.values()))
     return dataclasses.replace(found, best=best, traced=traced, at_once=at_once, warnings=tuple(warnings))
 
 
@@ -134,7 +134,7 @@ class _Asked:
         score = self.scores[name]
         return f"{name} {_percent(score.accuracy)}{words} with {score.tokens:.0f}"
 
-    def alone(self, name: str) -> Verdict:
+    def alone(self, name: str) -> Recommendation:
         score = self.scores[name]
         low, high = (100 * bound for bound in score.interval)
         sentence = (
@@ -143,7 +143,7 @@ class _Asked:
         )
         if not self.above_majority[name]:
             sentence += f"; it is not significantly above {self.says})"
-        return Verdict(name if self.above_majority[name] else None, sentence, self.n, self.majority)
+        return Recommendation(name if self.above_majority[name] else None, sentence, self.n, self.majority)
 
     def warnings(self, traced: str | None, at_once: str | None) -> dict[str, str]:
         """What is to be said of functional traces that do not help, by the kind of it."""
@@ -156,7 +156,7 @@ class _Asked:
             found["below_majority"] = f"{traced} is not significantly above {self.says})"
         return found
 
-    def none(self, traced: str | None) -> Verdict:
+    def none(self, traced: str | None) -> Recommendation:
         """No method is better than a constant."""
         few = ", which is few" if self.n < FEW_QUESTIONS else ""
         best = sorted(self.rows, key=self.rank, reverse=True)[:_NAMED]
@@ -166,9 +166,9 @@ class _Asked:
             f"use none yet: no method is significantly above {self.says}, n = {self.n}{few}): "
             f"{accuracies}; train on more rows, or a larger backbone.model, or test on more questions"
         )
-        return Verdict(None, sentence, self.n, self.majority)
+        return Recommendation(None, sentence, self.n, self.majority)
 
-    def too_few(self, best: str, cheaper: str, deficits: Mapping[str, Comparison]) -> Verdict:
+    def too_few(self, best: str, cheaper: str, deficits: Mapping[str, Comparison]) -> Recommendation:
         """More questions are needed to say whether a cheaper method would do."""
         most = 100 * deficits[cheaper].interval.high
         score = self.scores[cheaper]
@@ -176,9 +176,9 @@ class _Asked:
             f"use {cheaper} for now: {_percent(score.accuracy)} right with {score.tokens:.0f} tokens; {self.describe(best)} "
             f"(difference not significant, n = {self.n}, but it may be {most:.0f} points); test on more questions"
         )
-        return Verdict(cheaper, sentence, self.n, self.majority, doubt=deficits[cheaper].interval.high)
+        return Recommendation(cheaper, sentence, self.n, self.majority, doubt=deficits[cheaper].interval.high)
 
-    def use(self, chosen: str, best: str, traced: str | None, at_once: str | None, warnings: Sequence[str]) -> Verdict:
+    def use(self, chosen: str, best: str, traced: str | None, at_once: str | None, warnings: Sequence[str]) -> Recommendation:
         """The chosen method next to the others that matter most."""
         known = [name for name in (best, traced, at_once) if name is not None]
         order = dict.fromkeys([*known, *sorted(self.rows, key=self.rank, reverse=True)])
@@ -196,7 +196,7 @@ class _Asked:
         score = self.scores[chosen]
         head = f"use {chosen}: {_percent(score.accuracy)} right with {score.tokens:.0f} tokens"
         head += "" if counted else f" (n = {self.n})"
-        return Verdict(chosen, "; ".join([head, *parts, *warnings]), self.n, self.majority)
+        return Recommendation(chosen, "; ".join([head, *parts, *warnings]), self.n, self.majority)
 
 
 def most_frequent(problems: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -227,19 +227,19 @@ def read_verdict(
     ``against`` is the comparison of the method to use with ``method`` (`opponent`); ``None`` where there is none.
     """
     variants = recipe.get("variants", {})
-    asked = {name: tables for name, tables in rows.items() if methods[name]["same_questions"]}
-    traced = {name for name in asked if methods[name]["functional"]}
-    direct = {name for name in asked if base(name, variants) in _DIRECT}
-    found = verdict(asked, traced, direct, most_frequent(training))
+    comparable = {name: tables for name, tables in rows.items() if methods[name]["same_questions"]}
+    traced = {name for name in comparable if methods[name]["functional"]}
+    direct = {name for name in comparable if base(name, variants) in _DIRECT}
+    found = verdict(comparable, traced, direct, most_frequent(training))
     if found is None:
         return None
-    summary = found.to_dict() | {"against": None}
-    other = opponent(found.use, found.traced, list(asked), variants, methods)
+    advice = found.to_dict() | {"against": None}
+    other = opponent(found.use, found.traced, list(comparable), variants, methods)
     if found.use is not None and other is not None:
-        pair = compare_rows(asked[found.use], asked[other])
+        pair = compare_rows(comparable[found.use], comparable[other])
         assert pair is not None  # they answered the same questions
-        summary["against"] = {"method": other, **pair.to_dict(), **ratios(methods[found.use], methods[other])}
-    return summary
+        advice["against"] = {"method": other, **pair.to_dict(), **ratios(methods[found.use], methods[other])}
+    return advice
 
 
 def opponent(

@@ -27,7 +27,7 @@ UNSAID = "unknown to `cirf`; ask the author"
 AS_PROBLEMS = "as the problems"
 
 
-class Source(NamedTuple):
+class DataSource(NamedTuple):
     """A part of the data: the task or ``rationales``, where it comes from (Markdown), its licence as hubs write it (empty: not
     known), and whether it is for evaluation only."""
 
@@ -37,37 +37,37 @@ class Source(NamedTuple):
     evaluation_only: bool = False
 
 
-def sources(recipe: Mapping[str, Any]) -> list[Source]:
+def sources(recipe: Mapping[str, Any]) -> list[DataSource]:
     """The sources of a resolved recipe's data (``model_dump(mode="json")``); files by name without folders."""
     return [*map(_task, recipe["problems"]["tasks"]), *_rationales(recipe.get("rationales") or {})]
 
 
-def licence_of(parts: Sequence[Source]) -> str | None:
+def licence_of(parts: Sequence[DataSource]) -> str | None:
     """The licence of all training data; ``None`` if they differ or one is unknown."""
     found = {source.licence for source in parts if not source.evaluation_only and source.licence != AS_PROBLEMS}
     return found.pop() if len(found) == 1 and "" not in found else None
 
 
-def _task(entry: Mapping[str, Any]) -> Source:
+def _task(entry: Mapping[str, Any]) -> DataSource:
     task, name = entry["task"], entry.get("name") or entry["task"]
     if task == JSONL or task.endswith(OWN) or task not in TASKS:
         files = [PurePath(entry[key]).name for key in ("train_file", "test_file") if entry.get(key)]
-        return Source(name, f"rows of the maker's own ({', '.join(files)})" if files else "rows of the maker's own", "")
+        return DataSource(name, f"rows of the maker's own ({', '.join(files)})" if files else "rows of the maker's own", "")
     known = get(task)
     if known.hub is None:
-        return Source(name, f"{known.title}: problems made by `cirf`", known.licence)
+        return DataSource(name, f"{known.title}: problems made by `cirf`", known.licence)
     hub = known.hub.id
-    return Source(name, f"[{hub}](https://huggingface.co/datasets/{hub})", known.licence, known.evaluation_only)
+    return DataSource(name, f"[{hub}](https://huggingface.co/datasets/{hub})", known.licence, known.evaluation_only)
 
 
-def _rationales(section: Mapping[str, Any]) -> list[Source]:
+def _rationales(section: Mapping[str, Any]) -> list[DataSource]:
     found = []
     if section.get("source") in ("auto", "files"):
-        found = [Source("rationales", f"a file, {PurePath(name).name}", "") for name in section.get("files", ())]
+        found = [DataSource("rationales", f"a file, {PurePath(name).name}", "") for name in section.get("files", ())]
     if section.get("source") == "teacher":
         models = dict.fromkeys(endpoint["model"] for endpoint in section["teacher"]["endpoints"])
-        found = [Source("rationales", f"written by {without_folders(model)}", "") for model in models]
-    return found or [Source("rationales", "the solutions that come with the problems", AS_PROBLEMS)]
+        found = [DataSource("rationales", f"written by {without_folders(model)}", "") for model in models]
+    return found or [DataSource("rationales", "the solutions that come with the problems", AS_PROBLEMS)]
 
 
 _HUB = {
@@ -82,7 +82,7 @@ _COMPARED = ("sft_cot", "direct_sft", "cot")
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class ModelFacts:
     """Facts about a model besides its recipe; unknown ones are left out of the card."""
 
     functions: Mapping[str, Any] | None = None
@@ -108,7 +108,7 @@ class Known:
     """As ``metrics``, by name, for comparison."""
 
 
-def model_card(method: str, recipe: Mapping[str, Any], known: Known) -> str:
+def model_card(method: str, recipe: Mapping[str, Any], known: ModelFacts) -> str:
     """A model card in Markdown with YAML front matter.
 
     ``method`` is its name, such as ``cirf_full``; ``recipe`` the resolved recipe (``model_dump(mode="json")``) with
@@ -165,7 +165,7 @@ def card_from_report(
         for name in _COMPARED
         if name in report["methods"] and name != method and report["methods"][name]["same_questions"]
     }
-    known = Known(
+    known = ModelFacts(
         functions=functions,
         metrics=report["methods"].get(method),
         training=trained.get("numbers"),
@@ -235,7 +235,7 @@ def _qualified(row: Mapping[str, Any]) -> str:
     return f"accuracy in % (95 % interval {low:.1f} to {high:.1f}, n = {row['n']}, {shares})"
 
 
-def _facts(method: str, recipe: Mapping[str, Any], known: Known) -> dict[str, str]:
+def _facts(method: str, recipe: Mapping[str, Any], known: ModelFacts) -> dict[str, str]:
     training, data, own = known.training, known.data, without_folders(known.own)
     tune = recipe["finetune"]
     override = {key: value for key, value in (tune["overrides"].get(method) or {}).items() if value is not None}

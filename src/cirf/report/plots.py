@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cirf.analysis.names import BASELINE, describe, family, titles_of, variants_of
-from cirf.analysis.tradeoff import WIDE, Size, Spot, draw, on_front
+from cirf.analysis.tradeoff import WIDE, MethodPoint, PictureSize, draw, on_front
 from cirf.pictures.canvas import INK, SOFT, Mark, canvas, gid, limits, marked, ticks
 from cirf.pictures.placing import place_names
 from cirf.pictures.style import style
@@ -23,7 +23,7 @@ _AXES = {
 """Of each cost its key in the report, its label and its unit."""
 
 
-def pareto_svg(data: Mapping[str, Any], axis: str = "tokens", size: Size = WIDE) -> str | None:
+def pareto_svg(data: Mapping[str, Any], axis: str = "tokens", size: PictureSize = WIDE) -> str | None:
     """Accuracy (with its Wilson interval) against what it costs: up and to the left is better.
 
     ``data`` is `collect.collect`'s dict. ``axis`` is ``latency`` (mean seconds an answer at batch 1) or ``tokens`` (mean
@@ -41,10 +41,14 @@ def pareto_svg(data: Mapping[str, Any], axis: str = "tokens", size: Size = WIDE)
     for name, row in rows.items():
         share, low, high = (100 * value for value in (row["accuracy"], *row["interval"]))
         of = family(name, variants, row["functional"])
-        summary = f"{titles[name]} ({name}): {tell(row)}" if titles[name] != name else f"{name}: {tell(row)}"
+        description = (
+            f"{titles[name]} ({name}): {describe_method(row)}" if titles[name] != name else f"{name}: {describe_method(row)}"
+        )
         changes = f". {describe(name, variants)}" if name in variants else ""
         spots.append(
-            Spot(name, titles[name], summary + changes, of, row[key], share, low, high, bool(front.get(name)), name in named)
+            MethodPoint(
+                name, titles[name], description + changes, of, row[key], share, low, high, bool(front.get(name)), name in named
+            )
         )
     of_what = f" ({setting(data['latency'])})" if axis == "latency" else ""
     points = "; ".join(f"{spot.title}: {spot.accuracy:.1f} % at {spot.cost:.3g}" for spot in spots)
@@ -52,14 +56,14 @@ def pareto_svg(data: Mapping[str, Any], axis: str = "tokens", size: Size = WIDE)
     return draw(spots, salt, (label, "accuracy, %"), f"Accuracy against {label}{of_what}. {points}", unit=unit, size=size)
 
 
-def tell(row: Mapping[str, Any]) -> str:
+def describe_method(row: Mapping[str, Any]) -> str:
     """A method's numbers in words: accuracy with its interval, questions, tokens, and the time where there is one."""
     low, high = (100 * bound for bound in row["interval"])
-    summary = [f"{100 * row['accuracy']:.1f} % right (95 % interval {low:.1f} to {high:.1f}, {row['n']} questions)"]
-    summary.append(f"{row['tokens']:.1f} tokens an answer")
+    parts = [f"{100 * row['accuracy']:.1f} % right (95 % interval {low:.1f} to {high:.1f}, {row['n']} questions)"]
+    parts.append(f"{row['tokens']:.1f} tokens an answer")
     if row.get("latency_mean_s") is not None:
-        summary.append(f"{row['latency_mean_s']:.3g} s an answer")
-    return ", ".join(summary)
+        parts.append(f"{row['latency_mean_s']:.3g} s an answer")
+    return ", ".join(parts)
 
 
 def training_svg(data: Mapping[str, Any], by_reward: bool = False) -> str | None:
@@ -108,8 +112,8 @@ def codebook_svg(data: Mapping[str, Any]) -> str | None:
         titles = {"autoencoder": "autoencoder", "vq": "with codes"}
         looks = {"total": (INK, "-"), "reconstruction": (_FIRST, "-")}
         looks |= {"codebook": (_SECOND, "--"), "commitment": (_THIRD, ":")}
-        for place, (phase, rows) in enumerate(phases.items(), 1):
-            axes = figure.add_subplot(1, len(phases), place)
+        for index, (phase, rows) in enumerate(phases.items(), 1):
+            axes = figure.add_subplot(1, len(phases), index)
             for name in rows[0]:
                 if name in looks and not (phase == "autoencoder" and name == "reconstruction"):
                     colour, dash = looks[name]
@@ -118,7 +122,7 @@ def codebook_svg(data: Mapping[str, Any]) -> str | None:
             axes.set_xlabel("epoch")
             axes.set_ylim(bottom=0)
             axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
-            if place == len(phases):
+            if index == len(phases):
                 axes.legend(frameon=False, fontsize=8.5)
         figure.axes[0].set_ylabel("loss a segment")
         summary = "; ".join(f"{phase}: last {rows[-1]['total']:.3g}" for phase, rows in phases.items())
@@ -137,10 +141,8 @@ def compression_svg(data: Mapping[str, Any]) -> str | None:
         axes.plot(gammas, [100 * share for share in kept], color=_FIRST, linewidth=2)
         for row in found["thresholds"]:
             axes.plot([row["gamma"]], [100 * row["results"]], "o", color=_FIRST, markersize=7, markeredgecolor="white")
-            summary = f"{100 * row['results']:.0f} %"
-            axes.annotate(
-                summary, (row["gamma"], 100 * row["results"]), (4, 6), textcoords="offset points", color=INK, fontsize=9
-            )
+            text = f"{100 * row['results']:.0f} %"
+            axes.annotate(text, (row["gamma"], 100 * row["results"]), (4, 6), textcoords="offset points", color=INK, fontsize=9)
         axes.set_ylim(0, 105)
         axes.set_xlim(left=-0.02 * max(gammas), right=1.12 * max(gammas) or 1)
         axes.set_xlabel("threshold γ: most that a removal may add to the answer's loss, nats")
@@ -175,20 +177,20 @@ def voting_svg(data: Mapping[str, Any]) -> str | None:
             axes.set_xscale("log")
         limits(axes, reach, logarithmic)
         axes.set_ylim(-3, 103)
-        ys, summary = [100 * row["accuracy"] for row in rows], f"{look.title}, by number of votes"
-        curves = axes.plot(xs, ys, color=look.colour, linewidth=1.5, alpha=0.6, label=summary)
+        ys, title = [100 * row["accuracy"] for row in rows], f"{look.title}, by number of votes"
+        curves = axes.plot(xs, ys, color=look.colour, linewidth=1.5, alpha=0.6, label=title)
         if joint:
-            summary = f"the same, {style(found['fallback'], names, titles).title} where votes disagree"
+            title = f"the same, {style(found['fallback'], names, titles).title} where votes disagree"
             ys = [100 * row["fallback"]["accuracy"] for row in joint]
-            curves += axes.plot(slower, ys, "k.--", linewidth=1.2, label=summary)
+            curves += axes.plot(slower, ys, "k.--", linewidth=1.2, label=title)
         placed, marks = [], []
-        for place, (x, row, summary, drawn) in enumerate(points):
+        for index, (x, row, title, drawn) in enumerate(points):
             low, y, high = (100 * value for value in (row["interval"][0], row["accuracy"], row["interval"][1]))
-            point: dict[str, Any] = {"markersize": 8, "markeredgecolor": "white", "zorder": 3, "gid": gid(place, "point")}
-            axes.plot([x, x], [low, high], color=drawn.colour, linewidth=2, alpha=0.45, gid=gid(place, "bar"))
+            point: dict[str, Any] = {"markersize": 8, "markeredgecolor": "white", "zorder": 3, "gid": gid(index, "point")}
+            axes.plot([x, x], [low, high], color=drawn.colour, linewidth=2, alpha=0.45, gid=gid(index, "bar"))
             axes.plot([x], [y], **drawn.point, **point)
-            placed.append((x, y, low, high, summary, drawn.colour))
-            votes = f"{look.title}, {summary} vote{'s' if summary != '1' else ''}" if "votes" in row else summary
+            placed.append((x, y, low, high, title, drawn.colour))
+            votes = f"{look.title}, {title} vote{'s' if title != '1' else ''}" if "votes" in row else title
             cost = f"{x:.3g} s an answer" if timed else f"{x:.1f} tokens an answer"
             share = f"{y:.1f} % right (95 % interval {low:.1f} to {high:.1f}, {row['n']} questions)"
             marks.append(Mark(found["method"] if "votes" in row else found["against"], f"{votes}: {share}, {cost}"))
@@ -200,6 +202,6 @@ def voting_svg(data: Mapping[str, Any]) -> str | None:
             figure.supxlabel("\n".join(textwrap.wrap(setting(found["latency"]), 84)), fontsize=7.5, color=SOFT)
         place_names(figure, axes, placed, curves)
         unit = " s" if timed else " tokens"
-        said = "; ".join(f"{summary}: {y:.1f} % at {x:.3g}{unit}" for x, y, _, _, summary, _ in placed)
-        out.append(f"Accuracy by number of votes of {look.title}. {said}")
+        description = "; ".join(f"{title}: {y:.1f} % at {x:.3g}{unit}" for x, y, _, _, title, _ in placed)
+        out.append(f"Accuracy by number of votes of {look.title}. {description}")
     return marked(out[0], marks)

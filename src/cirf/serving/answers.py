@@ -10,7 +10,7 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 
-class Fault(BaseModel):
+class ErrorDetail(BaseModel):
     """Why a request is refused: a sentence for people, a code for programs, and the invalid field, if any."""
 
     message: str
@@ -22,7 +22,7 @@ class Fault(BaseModel):
 class Error(BaseModel):
     """A refusal, in OpenAI's form."""
 
-    error: Fault
+    error: ErrorDetail
 
 
 class Health(BaseModel):
@@ -34,7 +34,7 @@ class Health(BaseModel):
     running: int = Field(ge=0)
 
 
-class OwnOfModel(BaseModel):
+class CirfModelInfo(BaseModel):
     """The model's kind, the labels of its functional tokens by code, and the limits of requests."""
 
     role: Literal["main", "beside"]
@@ -52,7 +52,7 @@ class Model(BaseModel):
     created: int
     owned_by: str
     max_model_len: int = Field(ge=1)
-    cirf: OwnOfModel
+    cirf: CirfModelInfo
 
 
 class Models(BaseModel):
@@ -86,7 +86,7 @@ class Alternative(BaseModel):
     label: str = ""
 
 
-class Explained(BaseModel):
+class ExplainedToken(BaseModel):
     """A functional token: its function and its probability."""
 
     token: str
@@ -96,12 +96,12 @@ class Explained(BaseModel):
     alternatives: list[Alternative]
 
 
-class OwnOfChoice(BaseModel):
+class CirfChoiceInfo(BaseModel):
     """The parsed answer and the steps of the trace."""
 
     answer: str
     steps: list[Step]
-    explain: list[Explained] = []
+    explain: list[ExplainedToken] = []
 
 
 class Count(BaseModel):
@@ -122,7 +122,7 @@ class Votes(BaseModel):
     left: int = Field(default=0, ge=0)
 
 
-class OwnOfAnswer(BaseModel):
+class CirfAnswerInfo(BaseModel):
     """Seconds in the queue, from there to the first token, and of the work in all; how many answers were decoded together."""
 
     waited_seconds: float = Field(ge=0)
@@ -133,13 +133,13 @@ class OwnOfAnswer(BaseModel):
     votes: Votes | None = None
 
 
-class Given(BaseModel):
+class VotesGiven(BaseModel):
     """How many votes are given so far."""
 
     votes: Votes
 
 
-class Spoken(BaseModel):
+class AssistantMessage(BaseModel):
     """The answer, and the trace before it without its delimiters."""
 
     role: Literal["assistant"]
@@ -151,10 +151,10 @@ class Choice(BaseModel):
     """One of the requested answers."""
 
     index: int = Field(ge=0)
-    message: Spoken
+    message: AssistantMessage
     logprobs: None
     finish_reason: Literal["stop", "length"]
-    cirf: OwnOfChoice
+    cirf: CirfChoiceInfo
 
 
 class Completion(BaseModel):
@@ -166,7 +166,7 @@ class Completion(BaseModel):
     model: str
     choices: list[Choice] = Field(min_length=1)
     usage: Usage
-    cirf: OwnOfAnswer
+    cirf: CirfAnswerInfo
 
 
 class Delta(BaseModel):
@@ -184,7 +184,7 @@ class ChoiceOfChunk(BaseModel):
     delta: Delta
     logprobs: None
     finish_reason: Literal["stop", "length"] | None
-    cirf: OwnOfChoice | None = None
+    cirf: CirfChoiceInfo | None = None
 
 
 class Chunk(BaseModel):
@@ -196,4 +196,4 @@ class Chunk(BaseModel):
     model: str
     choices: list[ChoiceOfChunk]
     usage: Usage | None = None
-    cirf: OwnOfAnswer | Given | None = None
+    cirf: CirfAnswerInfo | VotesGiven | None = None

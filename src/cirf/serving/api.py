@@ -32,16 +32,16 @@ from starlette.types import Receive, Scope, Send
 from cirf.errors import CirfError
 from cirf.serving import answers
 from cirf.serving.completions import Completion
-from cirf.serving.engine import Busy, Closing, Engine, How, Job
+from cirf.serving.engine import BatchSettings, Busy, Closing, Engine, Job
 from cirf.serving.limits import Limits
-from cirf.serving.model import Served
-from cirf.serving.schemas import ChatRequest, Described
+from cirf.serving.model import ServedModel
+from cirf.serving.schemas import ChatRequest, DescribedApp
 from cirf.serving.server import Guard, Refusal
 
 _log = logging.getLogger("cirf.serving")
 
 
-def build(models: Sequence[Served], limits: Limits, key: str | None, local: bool) -> Guard:
+def build(models: Sequence[ServedModel], limits: Limits, key: str | None, local: bool) -> Guard:
     """The application, with an engine that starts and stops with it. The first of ``models`` is the main one, others are served
     with it; for ``key`` and ``local`` see `cirf.serving.server.Guard`."""
     engine = Engine(limits)
@@ -56,7 +56,7 @@ def build(models: Sequence[Served], limits: Limits, key: str | None, local: bool
         await asyncio.to_thread(engine.stop)
         readers.shutdown()
 
-    app = Described(list(by_name), limits, key is not None, lifespan)
+    app = DescribedApp(list(by_name), limits, key is not None, lifespan)
 
     _answer_errors(app)
 
@@ -94,7 +94,7 @@ def build(models: Sequence[Served], limits: Limits, key: str | None, local: bool
 
 async def _answer(request: Request, body: ChatRequest, job: Job, engine: Engine, limits: Limits) -> Response:
     """A job's response, whole or as a stream; `Refusal` if it is not accepted."""
-    waiting = Waiting(job, limits, engine)
+    waiting = JobWait(job, limits, engine)
     completion = Completion(job, body.cirf.votes > 1)
     try:
         engine.submit(job)
@@ -139,7 +139,7 @@ def _answer_errors(app: FastAPI) -> None:
         return await refused(request, Refusal(500, "the server could not answer; its log says more", "internal_error"))
 
 
-def find(models: Mapping[str, Served], name: str) -> Served:
+def find(models: Mapping[str, ServedModel], name: str) -> ServedModel:
     """The model of that name; `Refusal` where there is none."""
     if name not in models:
         known = ", ".join(models)
@@ -147,7 +147,7 @@ def find(models: Mapping[str, Served], name: str) -> Served:
     return models[name]
 
 
-def _about(served: Served, main: bool, limits: Limits, since: int) -> dict[str, Any]:
+def _about(served: ServedModel, main: bool, limits: Limits, since: int) -> dict[str, Any]:
     """A model as ``/v1/models`` lists it."""
     labels = {code: value["label"] for code, value in served.functions["codes"].items()} if served.functions else {}
     own = {
@@ -157,11 +157,11 @@ def _about(served: Served, main: bool, limits: Limits, since: int) -> dict[str, 
         "answer_tokens": min(served.cap, limits.answer),
         "votes": limits.votes,
     }
-    summary = {"id": served.name, "object": "model", "created": since, "owned_by": "cirf"}
-    return summary | {"max_model_len": min(served.context, limits.prompt + limits.answer), "cirf": own}
+    entry = {"id": served.name, "object": "model", "created": since, "owned_by": "cirf"}
+    return entry | {"max_model_len": min(served.context, limits.prompt + limits.answer), "cirf": own}
 
 
-class Waiting:
+class JobWait:
     """Waits for a job, no longer than a request may take."""
 
     def __init__(self, job: Job, limits: Limits, engine: Engine) -> None:
@@ -240,7 +240,7 @@ class Stream(StreamingResponse):
             self._job.cancel()
 
 
-async def _events(job: Job, completion: Completion, waiting: Waiting, explain: bool, usage: bool) -> AsyncIterator[str]:
+async def _events(job: Job, completion: Completion, waiting: JobWait, explain: bool, usage: bool) -> AsyncIterator[str]:
     yield _event(completion.opening())
     try:
         while True:
@@ -311,7 +311,7 @@ def _hash(html: str, tag: str) -> str:
 _LONGEST_TOKEN = 32  # characters a token has at most in the mean of any text that people write
 
 
-def job_of(request: ChatRequest, served: Served, limits: Limits) -> Job:
+def job_of(request: ChatRequest, served: ServedModel, limits: Limits) -> Job:
     """The job of a request; takes as long as tokenising the conversation. `Refusal` if it is not possible.
 
     A request for more tokens than an answer may have, or than the context holds after the prompt, gets as many as are allowed.
@@ -333,20 +333,20 @@ def job_of(request: ChatRequest, served: Served, limits: Limits) -> Job:
     ids = encode(served.tokenizer, prompt)
     if len(ids) > most:
         raise _too_long(str(len(ids)), most)
-    asked = request.max_completion_tokens or request.max_tokens or served.cap
+    tokens = request.max_completion_tokens or request.max_tokens or served.cap
     return Job(
         served=served,
         prompt=prompt,
         ids=ids,
         how=how,
-        cap=min(asked, limits.answer, served.context - len(ids)),
+        cap=min(tokens, limits.answer, served.context - len(ids)),
         seed=random.getrandbits(32) if request.seed is None else request.seed,
         count=count,
         streamed=request.stream,
     )
 
 
-def _how(request: ChatRequest, served: Served, count: int) -> How:
+def _how(request: ChatRequest, served: ServedModel, count: int) -> BatchSettings:
     """Temperature and nucleus as requested, else the recipe's: those of its votes where several answers are sampled."""
     usual: Any = served.limits.voting if count > 1 else served.limits
     temperature = usual.temperature if request.temperature is None else request.temperature
@@ -361,7 +361,7 @@ def _how(request: ChatRequest, served: Served, count: int) -> How:
         raise Refusal(400, f"{served.name} has no functional tokens to steer or explain", "not_functional", named)
     calculator = request.cirf.calculator
     if not steered:
-        return How(temperature, top_p, calculator=calculator)
+        return BatchSettings(temperature, top_p, calculator=calculator)
     from cirf.lm.decoding.trace_grammar import Steering, check_codes
 
     assert served.names is not None
@@ -370,7 +370,7 @@ def _how(request: ChatRequest, served: Served, count: int) -> How:
     except CirfError as error:
         raise Refusal(400, str(error), "unknown_code", "cirf.at_most") from None
     pairs = tuple(sorted(steered["at_most"].items()))
-    return How(temperature, top_p, Steering(**steered | {"at_most": pairs}), calculator)
+    return BatchSettings(temperature, top_p, Steering(**steered | {"at_most": pairs}), calculator)
 
 
 def _too_long(found: str, most: int) -> Refusal:

@@ -16,7 +16,7 @@ from cirf.serving.reading import StreamReader, explanation
 from cirf.tasks.parsing.answers import equal_answers, number_value
 
 if TYPE_CHECKING:
-    from cirf.serving.reading import Choice
+    from cirf.serving.reading import TokenChoice
 
 
 class Completion:
@@ -60,7 +60,7 @@ class Completion:
         """Which of the job's answers are choices of the response."""
         return [self.chosen] if self._votes else range(self._job.count)
 
-    def whole(self, explained: Sequence[Sequence[Choice]] | None) -> dict[str, Any]:
+    def whole(self, explained: Sequence[Sequence[TokenChoice]] | None) -> dict[str, Any]:
         """The response, all at once; ``explained``: for each choice, the probabilities of its functional tokens."""
         choices = []
         for index, place in enumerate(self.places()):
@@ -68,8 +68,8 @@ class Completion:
             reasoning, content = reader.more(self.text(place), over=True, cut=self._cut(place))
             spoken = {"role": "assistant", "content": content, "reasoning": reasoning or None}
             choices.append({"index": index, "message": spoken, "logprobs": None} | self._ending(index, place, explained))
-        summary = {"object": "chat.completion", "choices": choices, "usage": self.usage(), "cirf": self._own()}
-        return self._about | summary
+        body = {"object": "chat.completion", "choices": choices, "usage": self.usage(), "cirf": self._own()}
+        return self._about | body
 
     def opening(self) -> dict[str, Any]:
         """The first chunk of a stream."""
@@ -86,7 +86,7 @@ class Completion:
         self._finished = finished
         return [self._chunk([]) | {"cirf": {"votes": {"asked": self._job.count, "given": finished}}}]
 
-    def ending(self, explained: Sequence[Sequence[Choice]] | None, usage: bool) -> list[dict[str, Any]]:
+    def ending(self, explained: Sequence[Sequence[TokenChoice]] | None, usage: bool) -> list[dict[str, Any]]:
         """The last chunks of a stream."""
         chunks = self._deltas(True)
         last = [self._choice(index, {}) | self._ending(index, place, explained) for index, place in enumerate(self.places())]
@@ -118,7 +118,7 @@ class Completion:
                     chunks.append(self._chunk([self._choice(index, {name: text})]))
         return chunks
 
-    def _ending(self, index: int, place: int, explained: Sequence[Sequence[Choice]] | None) -> dict[str, Any]:
+    def _ending(self, index: int, place: int, explained: Sequence[Sequence[TokenChoice]] | None) -> dict[str, Any]:
         read = self._job.served.read(self.text(place), self._cut(place))
         own: dict[str, Any] = {"answer": read.answer, "steps": list(read.steps)}
         if explained is not None:
@@ -128,14 +128,14 @@ class Completion:
     def _own(self) -> dict[str, Any]:
         job = self._job
         began, first, ended = (moment or job.asked for moment in (job.began, job.first, job.ended))
-        summary: dict[str, Any] = {
+        body: dict[str, Any] = {
             "waited_seconds": round(began - job.asked, 4),
             "first_token_seconds": round(first - began, 4),
             "seconds": round(ended - began, 4),
             "together": job.together,
         }
         sampled = {"seed": job.seed} if job.how.temperature else {}
-        return summary | sampled | ({"votes": self._ballot} if self._votes else {})
+        return body | sampled | ({"votes": self._ballot} if self._votes else {})
 
     def _choice(self, index: int, delta: Mapping[str, Any]) -> dict[str, Any]:
         return {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}

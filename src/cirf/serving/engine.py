@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from cirf.errors import CirfError
 from cirf.serving.limits import Limits
-from cirf.serving.model import Served
+from cirf.serving.model import ServedModel
 
 if TYPE_CHECKING:
     from cirf.lm.decoding.trace_grammar import Steering
@@ -31,7 +31,7 @@ _log = logging.getLogger("cirf.serving")
 
 
 @dataclass(frozen=True)
-class How:
+class BatchSettings:
     """The settings that all answers of one batch share; ``temperature`` 0 is greedy, ``steering`` ``None`` is none, and
     ``calculator``: whether there is one."""
 
@@ -52,10 +52,10 @@ class Job:
     work on it began, gave its first token and ended (`time.perf_counter`), the answers in its batch, and the error, if any.
     """
 
-    served: Served
+    served: ServedModel
     prompt: str
     ids: list[int]
-    how: How
+    how: BatchSettings
     cap: int
     seed: int = 0
     count: int = 1

@@ -14,7 +14,7 @@ from cirf.store.paths import user_path
 
 if TYPE_CHECKING:
     from cirf.lm.decoding.generate import Steer
-    from cirf.lm.decoding.prefix_cache import Beginnings
+    from cirf.lm.decoding.prefix_cache import Prefiller
     from cirf.lm.decoding.trace_grammar import Steering
     from cirf.lm.vocabulary import TokenNames
 
@@ -33,7 +33,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Served:
+class ServedModel:
     """A model with everything needed for inference.
 
     ``functions``: the functions of its functional tokens, ``names``: their names; empty and ``None`` for a model without any;
@@ -48,7 +48,7 @@ class Served:
     functions: Mapping[str, Any]
     names: TokenNames | None
     opened: bool
-    thinking: Beginnings | None
+    thinking: Prefiller | None
     cap: int
     context: int
     limits: Evaluate
@@ -62,13 +62,13 @@ class Served:
         counted = calculating(self.tokenizer) if calculator else tuple
         if (how is None and not self.at_most) or self.names is None:
             return counted
-        from cirf.lm.decoding.trace_grammar import Steered, Steering, limited
+        from cirf.lm.decoding.trace_grammar import Steering, SteeringProcessor, limited
         from cirf.lm.prompt import stop_ids
 
         how = limited(how or Steering(), self.at_most)
 
         names = self.names
-        return lambda: (Steered(how, names, self.tokenizer, stop_ids(self.model, self.tokenizer)), *counted())
+        return lambda: (SteeringProcessor(how, names, self.tokenizer, stop_ids(self.model, self.tokenizer)), *counted())
 
     def read(self, text: str, cut: bool = False) -> Answer:
         """An output, taken apart; ``cut``: a cap cut it off."""
@@ -82,7 +82,7 @@ class Served:
         return Answer(trace, steps_of(trace, self.functions), answer)
 
 
-def load_served(model: str | Path, trust: bool = False) -> Served:
+def load_served(model: str | Path, trust: bool = False) -> ServedModel:
     """Load a model: a run's folder (its CIRF model), a model's folder, a hub id or ``bundled:NAME``.
 
     Its name is that of its folder. ``trust``: code that comes with the model may run; the recipe in its folder, which is from
@@ -116,7 +116,7 @@ def load_served(model: str | Path, trust: bool = False) -> Served:
     called = str(model).rpartition(":")[2] if elsewhere else path.resolve().name
     names = token_names(functions["size"], functions["delimiters"]) if functions else None
     cap = limits.max_trace_tokens + LONGEST_ANSWER if functions else limits.max_new_tokens
-    return Served(
+    return ServedModel(
         name=called,
         model=loaded,
         tokenizer=tokenizer,

@@ -90,7 +90,7 @@ SEGMENTS = 3
 """Most segments that are shown of a functional token."""
 
 
-def explanation(choice: Choice, functions: Mapping[str, Any]) -> dict[str, Any]:
+def explanation(choice: TokenChoice, functions: Mapping[str, Any]) -> dict[str, Any]:
     """The explanation of a functional token; functional tokens among the alternatives have labels.
 
     ``functions``: the functions of the model's tokens (`cirf.codebook.functions.functions_of`).
@@ -118,7 +118,7 @@ def _code(text: str) -> int | None:
     return steps[0][0] if len(steps) == 1 and not steps[0][1] else None
 
 
-class Choice(NamedTuple):
+class TokenChoice(NamedTuple):
     """A functional token at its ``place`` in an output, its probability, and the likeliest tokens there with theirs, itself left
     out; ``text`` of each as the tokenizer writes it."""
 
@@ -131,7 +131,7 @@ class Choice(NamedTuple):
 @torch.inference_mode()
 def choices(
     model: Any, tokenizer: Any, prompt: Sequence[int], written: Sequence[int], names: TokenNames, others: int = 3
-) -> list[Choice]:
+) -> list[TokenChoice]:
     """The model's probabilities for the functional tokens in ``written``, the ids it wrote after ``prompt``.
 
     One pass over both. Probabilities are conditioned on all earlier tokens, at temperature 1 and before any steering.
@@ -148,5 +148,5 @@ def choices(
         best = chances.topk(min(others + 1, len(chances)))
         listed = [(token, chance) for chance, token in zip(*map(torch.Tensor.tolist, best), strict=True)]
         rest = tuple((tokenizer.decode([token]), chance) for token, chance in listed if token != written[place])[:others]
-        found.append(Choice(place, tokenizer.decode([written[place]]), float(chances[written[place]]), rest))
+        found.append(TokenChoice(place, tokenizer.decode([written[place]]), float(chances[written[place]]), rest))
     return found

@@ -77,7 +77,7 @@ class StreamOptions(BaseModel):
     include_usage: Flag = False
 
 
-class Own(BaseModel):
+class CirfOptions(BaseModel):
     """Options of this server alone: steering (`cirf.lm.decoding.trace_grammar`), a ``calculator``, ``votes`` (how many answers
     are sampled for a majority vote) and ``explain`` (the function and probability of each functional token)."""
 
@@ -96,9 +96,9 @@ class Own(BaseModel):
     @property
     def steered(self) -> dict[str, Any]:
         """The settings of the steering; empty if none is requested."""
-        asked = self.model_dump(include={"grammar", "budget", "results", "result_tokens", "result_cost", "at_most"})
-        plain = Own().model_dump(include=set(asked))
-        return {} if asked == plain else {key: value for key, value in asked.items() if key != "grammar"}
+        steering = self.model_dump(include={"grammar", "budget", "results", "result_tokens", "result_cost", "at_most"})
+        plain = CirfOptions().model_dump(include=set(steering))
+        return {} if steering == plain else {key: value for key, value in steering.items() if key != "grammar"}
 
 
 def _refused(schema: dict[str, Any]) -> None:
@@ -123,7 +123,7 @@ class ChatRequest(BaseModel):
     max_completion_tokens: Positive | None = None
     seed: Seed | None = None
     n: Positive = 1
-    cirf: Own = Own()
+    cirf: CirfOptions = CirfOptions()
 
     @model_validator(mode="after")
     def _possible(self) -> ChatRequest:
@@ -177,7 +177,7 @@ _EVENT = {
 }
 
 
-class Described(FastAPI):
+class DescribedApp(FastAPI):
     """An application that describes itself, without FastAPI's documentation pages, whose scripts come from elsewhere.
 
     ``names``: of the models, the main one first; ``keyed``: a key is needed below ``/v1/``.
@@ -202,9 +202,9 @@ class Described(FastAPI):
     def openapi(self) -> dict[str, Any]:
         """The description, made once."""
         if self.openapi_schema is None:
-            summary = super().openapi()
-            schemas = summary["components"]["schemas"]
-            for methods in summary["paths"].values():
+            schema = super().openapi()
+            schemas = schema["components"]["schemas"]
+            for methods in schema["paths"].values():
                 for operation in methods.values():
                     operation["responses"].pop("422", None)  # FastAPI's own; here it is 400
                     for parameter in operation.get("parameters", ()):
@@ -214,10 +214,10 @@ class Described(FastAPI):
             schemas.update(models_json_schema([(one, "validation") for one in _ANSWERS], ref_template=_REF)[1]["$defs"])
             request = schemas["ChatRequest"]
             request["properties"]["model"]["enum"] = list(self._names)
-            for field in (request["properties"]["n"], schemas["Own"]["properties"]["votes"]):
+            for field in (request["properties"]["n"], schemas["CirfOptions"]["properties"]["votes"]):
                 field["maximum"] = self._limits.votes
-            asked = {"role": "user", "content": "How many legs do 2 cats and 1 spider have in total?"}
-            request["examples"] = [{"model": self._names[0], "messages": [asked]}]
+            message = {"role": "user", "content": "How many legs do 2 cats and 1 spider have in total?"}
+            request["examples"] = [{"model": self._names[0], "messages": [message]}]
         assert self.openapi_schema is not None
         return self.openapi_schema
 

@@ -331,5 +331,5 @@ class Refusal(Exception):
     @property
     def headers(self) -> dict[str, str]:
         """Its headers."""
-        asked = {"WWW-Authenticate": "Bearer"} if self.status == 401 else {}
-        return asked | ({} if self.after is None else {"Retry-After": str(self.after)})
+        challenge = {"WWW-Authenticate": "Bearer"} if self.status == 401 else {}
+        return challenge | ({} if self.after is None else {"Retry-After": str(self.after)})

@@ -78,9 +78,9 @@ def check(rows: Sequence[Mapping[str, Any]], majority: float) -> Check:
 def loop(output: str) -> str:
     """The shortest text repeated five times or more at the end of an output; empty if there is none."""
     for length in range(1, min(_LONGEST, len(output) // _REPEATS) + 1):
-        said = output[-length:]
-        if said.strip() and output.endswith(said * _REPEATS):
-            return _turned(said)
+        tail = output[-length:]
+        if tail.strip() and output.endswith(tail * _REPEATS):
+            return _turned(tail)
     return ""
 
 
@@ -95,28 +95,28 @@ def faults(name: str, found: Check, limits: Mapping[str, Any] | None = None) -> 
 
     ``limits``: settings that limit the answers of another method's model. If there are any, the sentence names them.
     """
-    summary = []
+    sentences = []
     ill_formed = found.well_formed is not None and found.well_formed < WELL_FORMED
     if ill_formed and limits:
         named = ", ".join(f"{key} {str(value).lower()}" for key, value in limits.items())
-        summary.append(
+        sentences.append(
             f"{name}: with its settings ({named}) only {100 * (found.well_formed or 0):.0f} % of answers are well-formed; "
             "loosen them"
         )
     elif ill_formed:
         cut = f" and {found.truncated:.0%} are truncated" if found.truncated else ""
-        said, count = next(iter(found.loops.items()), ("", 0))
-        looping = f" ({count} repeat {said!r})" if count else ""
-        summary.append(
+        text, count = next(iter(found.loops.items()), ("", 0))
+        looping = f" ({count} repeat {text!r})" if count else ""
+        sentences.append(
             f"{name} is not trained enough to be used: only {found.well_formed or 0:.0%} of its answers to {found.n} held-out "
             f"questions are well-formed{cut}{looping}; {_ADVICE}"
         )
-    if not summary and found.right <= found.majority and found.n >= ENOUGH:
-        summary.append(
+    if not sentences and found.right <= found.majority and found.n >= ENOUGH:
+        sentences.append(
             f"{name} answers no better than the most frequent answer: {found.right:.0%} of {found.n} held-out questions are "
             f"right, and always giving that answer gets {found.majority:.0%}; try more rows or a larger backbone.model"
         )
-    return summary
+    return sentences
 
 
 def majority_share(training: Sequence[str], held_out: Sequence[str]) -> float:
@@ -136,21 +136,21 @@ def checking(context: Context, name: str, work: Path) -> dict[str, Any]:
         note = "no question is held out, so the model cannot be checked; raise problems.validation"
         write_atomic(work / "check.json", to_json({"n": 0, "faults": [], "note": note}))
         return {"rows": 0, "notes": [note]}
-    asked = {task: [problem for problem in held_out if problem.task == task] for task in context.tasks}
-    asked = {task: problems for task, problems in asked.items() if problems}
-    answer(context, name, section, asked, work, Share.of_launch())
-    rows = [row for task in asked for row in read_rows(work / f"{task}.jsonl")]
+    by_task = {task: [problem for problem in held_out if problem.task == task] for task in context.tasks}
+    by_task = {task: problems for task, problems in by_task.items() if problems}
+    answer(context, name, section, by_task, work, Share.of_launch())
+    rows = [row for task in by_task for row in read_rows(work / f"{task}.jsonl")]
     training = context.train()
     share = sum(
         len(problems) * majority_share([p.answer for p in training if p.task == task], [p.answer for p in problems])
-        for task, problems in asked.items()
+        for task, problems in by_task.items()
     ) / len(held_out)
     found = check(rows, share)
     method = get(name, context.recipe)
-    summary = faults(name, found, limits_of(method)) if method.trained else []
-    summary = [*_ended(context, name), *summary]
-    write_atomic(work / "check.json", to_json(found.to_dict() | {"faults": summary}))
-    return {"rows": found.n, "notes": [f"WARNING: {line}" for line in summary]}
+    problems_found = faults(name, found, limits_of(method)) if method.trained else []
+    problems_found = [*_ended(context, name), *problems_found]
+    write_atomic(work / "check.json", to_json(found.to_dict() | {"faults": problems_found}))
+    return {"rows": found.n, "notes": [f"WARNING: {line}" for line in problems_found]}
 
 
 def limits_of(method: Method) -> dict[str, Any]:

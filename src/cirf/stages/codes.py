@@ -45,8 +45,8 @@ def embeddings(context: Context, work: Path) -> dict[str, Any]:
     texts = [text for steps in rows for text in wordings(steps.segments, section, problems[steps.problem].choices)]
     tensors = {"segments": embed(texts, section, folder, device, scratch / "segments", progress, share)}
     if context.recipe.codebook.representation == "question_centered":
-        asked = [wording(problems[steps.problem].question, section) for steps in rows]
-        tensors["questions"] = embed(asked, section, folder, device, scratch / "questions", progress, share)
+        question_texts = [wording(problems[steps.problem].question, section) for steps in rows]
+        tensors["questions"] = embed(question_texts, section, folder, device, scratch / "questions", progress, share)
     if share.main:
         save_rows(work / "embeddings.safetensors", tensors, section.dtype)
     return {"rows": len(texts), "width": tensors["segments"].shape[1]}
@@ -129,16 +129,16 @@ CHOICE = "codebook-size"
 
 def traces(context: Context, size: int, work: Path) -> dict[str, Any]:
     """The functional form of every solution by the codebook of one size."""
-    return data.traces(replace(context, recipe=with_size(context.recipe, size)), work)
+    return data.traces(replace(context, recipe=with_codebook_size(context.recipe, size)), work)
 
 
 def trial(context: Context, size: int, work: Path) -> dict[str, Any]:
     """Fine-tune `SCORED_BY` for a few updates with K = ``size``, let it answer the first held-out questions greedily, and keep
     their rows and ``scores.json``; its model is thrown away. ``CirfError`` where no question is held out, or the training
     diverges."""
-    from cirf.lm.training.trainer import Diverged
+    from cirf.lm.training.trainer import DivergedError
 
-    recipe = with_size(context.recipe, size)
+    recipe = with_codebook_size(context.recipe, size)
     budget = recipe.codebook.size_trials
     held_out = context.validation()[: budget.questions]
     if not held_out:
@@ -151,15 +151,15 @@ def trial(context: Context, size: int, work: Path) -> dict[str, Any]:
         short = _short(recipe, len(here.examples(method)[0]), budget.steps)
         try:
             models.finetune(here, SCORED_BY, short, model, f"{SCORED_BY}/K={size}", trial=True)
-        except Diverged as error:
+        except DivergedError as error:
             raise CirfError(f"codebook.size: the trial of {size} diverged ({error}); lower finetune.learning_rate") from None
     if is_main():
         shutil.copyfile(model / "history.json", work / "history.json")
     answering = replace(here, recipe=recipe.model_copy(update={"models": {SCORED_BY: str(model)}}), loaded={})
     section = recipe.evaluate.model_copy(update={"temperature": 0.0, "runs": 1})
-    asked = {task: [problem for problem in held_out if problem.task == task] for task in context.tasks}
-    asked = {task: problems for task, problems in asked.items() if problems}
-    found = scores.answer(answering, SCORED_BY, section, asked, work / "answers", Share.of_launch())
+    by_task = {task: [problem for problem in held_out if problem.task == task] for task in context.tasks}
+    by_task = {task: problems for task, problems in by_task.items() if problems}
+    found = scores.answer(answering, SCORED_BY, section, by_task, work / "answers", Share.of_launch())
     models.release(answering)
     return {"rows": found.overall.n}
 
@@ -183,7 +183,7 @@ def chosen(context: Context) -> int:
     return int(context.report(CHOICE, "sizes.json")["chosen"])
 
 
-def with_size(recipe: Recipe, size: int) -> Recipe:
+def with_codebook_size(recipe: Recipe, size: int) -> Recipe:
     """The recipe with K = ``size``."""
     return recipe.model_copy(update={"codebook": recipe.codebook.model_copy(update={"size": size, "chosen": True})})
 

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path as File
 from typing import TYPE_CHECKING, Any
 
-from cirf.compression.search import Item, Path, Selector, compress, price_for, search
+from cirf.compression.search import Path, SearchItem, Selector, compress, price_for, search
 from cirf.distributed import Share
 from cirf.errors import CirfError
 from cirf.methods import SCORED_BY, get
@@ -20,7 +20,7 @@ from cirf.stages.models import release
 from cirf.store.files import RowLog, to_json, write_atomic, write_rows
 
 if TYPE_CHECKING:
-    from cirf.compression.scorer import Pieces
+    from cirf.compression.scorer import RowParts
     from cirf.methods.base import Method
     from cirf.recipe.schema import Compression
 
@@ -28,7 +28,7 @@ WINDOW = 64
 """Traces searched together. Windows are always the same, so a killed search resumes with the same batches."""
 
 
-def searching(context: Context, selector: Selector, work: File) -> dict[str, Any]:
+def search_removals(context: Context, selector: Selector, work: File) -> dict[str, Any]:
     """Find the order in which the results of every trace can be removed, judged by the model of ``cirf_full``. Processes share
     the windows."""
     from cirf.compression.scorer import TraceScorer
@@ -60,7 +60,7 @@ def searching(context: Context, selector: Selector, work: File) -> dict[str, Any
                 model = backbone.load_model(folder, precise, training=None)
                 pack(model)
             scorer = TraceScorer(model, [pieces[i] for i in window], selector == "joint", section.batch_tokens)
-            items = [Item(traces[i].problem, traces[i].sample, pieces[i].tokens()) for i in window]
+            items = [SearchItem(traces[i].problem, traces[i].sample, pieces[i].tokens()) for i in window]
             found = search(items, scorer, selector, limit(section, selector))
             log.append(*(asdict(one) for one in found if (one.problem, one.sample) not in known))  # a kill may have left some
             advance(len(window))
@@ -80,9 +80,9 @@ def limit(section: Compression, selector: Selector) -> float:
     return float(max(1, math.ceil(max(section.fast, section.faster, *section.gamma)))) if selector == "greedy" else math.inf
 
 
-def read_pieces(context: Context, tokenizer: Any) -> tuple[list[Pieces], list[Trace]]:
+def read_pieces(context: Context, tokenizer: Any) -> tuple[list[RowParts], list[Trace]]:
     """Every full trace, as ids and as text: training problems first, then the held-out ones."""
-    from cirf.compression.scorer import Pieces
+    from cirf.compression.scorer import RowParts
     from cirf.lm.backbone import prompt_text
     from cirf.lm.training.batches import Row, tokenise
     from cirf.lm.vocabulary import token_names
@@ -97,24 +97,24 @@ def read_pieces(context: Context, tokenizer: Any) -> tuple[list[Pieces], list[Tr
     ]
     longest = 10**9  # what training drops as too long may be scored all the same
     features, _ = tokenise(rows, tokenizer, longest, names)
-    pieces = [Pieces.of(feature, names) for feature in features]
+    pieces = [RowParts.of(feature, names) for feature in features]
     for piece, example in zip(pieces, examples, strict=True):
         if len(piece.codes) != len(example.trace.codes):
             raise CirfError(f"{example.problem.id}: the tokenizer does not reproduce its trace; run again")
     return pieces, [example.trace for example in examples]
 
 
-def leaving_out(context: Context, name: str, work: File) -> dict[str, Any]:
+def pruned_traces(context: Context, name: str, work: File) -> dict[str, Any]:
     """The traces of a method: full ones without the results that its threshold, or price, removes."""
     full = {(trace.problem, trace.sample): trace for trace in context.traces()}
-    chosen, summary = _chosen(context, name)
+    chosen, details = _chosen(context, name)
     rows = []
     for path, removed in chosen:
         trace = full[path.problem, path.sample]
         rows.append(Trace(trace.problem, trace.sample, trace.codes, compress(trace.results, removed), trace.answer))
     write_rows(work / "traces.jsonl", rows)
     paths = [path for path, _ in chosen]
-    report = summary | {
+    report = details | {
         "rows": len(rows),
         "results": sum(bool(result) for path in paths for result in full[path.problem, path.sample].results),
         "results_kept": sum(bool(result) for row in rows for result in row.results),

@@ -16,7 +16,7 @@ from cirf.errors import CirfError
 from cirf.methods import get, learners
 from cirf.rationales.collect import unmatched
 from cirf.recipe.schema import Recipe
-from cirf.records import Dropped, Problem, Steps, Taught, Trace
+from cirf.records import Dropped, Problem, Steps, TeacherRationale, Trace
 from cirf.stages.context import Context
 from cirf.stages.scores import answer
 from cirf.store.files import to_json, write_atomic, write_rows
@@ -92,7 +92,11 @@ def rationales(context: Context, work: Path) -> dict[str, Any]:
     from cirf.rationales.collect import collect
 
     section = context.recipe.rationales
-    taught = [Taught.from_dict(row) for row in context.rows("teacher", "answers.jsonl")] if section.source == "teacher" else []
+    taught = (
+        [TeacherRationale.from_dict(row) for row in context.rows("teacher", "answers.jsonl")]
+        if section.source == "teacher"
+        else []
+    )
     asked, data = [*context.train(), *context.validation()], context.recipe.problems.data
     collected = collect(asked, section, data, context.tasks, taught, Tolerance(context.recipe.problems.max_unusable_share))
     write_rows(work / "rationales.jsonl", collected.rationales)
@@ -115,8 +119,8 @@ def segments(context: Context, work: Path) -> dict[str, Any]:
     report, notes = pieces.report | {"problems_used": len(kept)}, _counted(pieces.dropped)
     if context.recipe.segments.redundant == "drop":
         write_rows(work / "redundant.jsonl", pieces.redundant)
-        report["redundant"], summary = _certified(context, pieces)
-        notes += summary
+        report["redundant"], more = _certified(context, pieces)
+        notes += more
     write_atomic(work / "report.json", to_json(report))
     return {"rows": sum(steps.problem in kept for steps in pieces.steps), "notes": notes}
 
@@ -136,7 +140,7 @@ def _certified(context: Context, pieces: Cut) -> tuple[dict[str, Any], list[str]
 
     model, tokenizer = load_for(context, "cot")
     texts = (text for row in pieces.steps for text in row.segments)
-    summary = certificate(pieces.redundant, texts, lambda text: len(encode(tokenizer, text)))
+    left_out = certificate(pieces.redundant, texts, lambda text: len(encode(tokenizer, text)))
     gone: dict[tuple[str, int], list[Redundant]] = {}
     for each in pieces.redundant:
         gone.setdefault((each.problem, each.sample), []).append(each)
@@ -150,7 +154,7 @@ def _certified(context: Context, pieces: Cut) -> tuple[dict[str, Any], list[str]
         prompt = prompt_text(tokenizer, context.tasks[problem.task].render(problem))
         rows.append([Row(prompt, prose_target(lines, problem.answer), len(problem.answer)) for lines in (whole, steps.segments)])
     _, long = tokenise([whole for whole, _ in rows], tokenizer, _LONGEST_SCORED, ends=False)
-    scored = [pair for place, pair in enumerate(rows) if place not in long]
+    scored = [pair for index, pair in enumerate(rows) if index not in long]
     if scored:
         losses = [
             answer_losses(model, tokenise(texts, tokenizer, _LONGEST_SCORED, ends=False)[0])
@@ -158,10 +162,10 @@ def _certified(context: Context, pieces: Cut) -> tuple[dict[str, Any], list[str]
         ]
         falls = [without - with_all for with_all, without in zip(*losses, strict=True)]
         means = [round(-sum(nats) / len(scored), 4) for nats in losses]
-        summary["log_likelihood"] = {"rationales": len(scored), "with": means[0], "without": means[1]}
-        summary["log_likelihood"]["fell"] = sum(fall > _FALLEN for fall in falls)
+        left_out["log_likelihood"] = {"rationales": len(scored), "with": means[0], "without": means[1]}
+        left_out["log_likelihood"]["fell"] = sum(fall > _FALLEN for fall in falls)
     release(context)
-    return summary, left_out_notes(summary)
+    return left_out, left_out_notes(left_out)
 
 
 def _counted(dropped: Sequence[Dropped]) -> list[str]:
@@ -192,14 +196,14 @@ def results(context: Context, work: Path) -> dict[str, Any]:
         Steps.from_dict(row) for row in context.rows("segments", "annotated.jsonl")
     ]  # with calculator notes, which rules read
     marks: list[dict[str, Any]] = [{} for _ in steps]
-    summary: dict[str, Any] = {}
+    details: dict[str, Any] = {}
     notes: list[str] = []
     if section.by == "llm":
-        written, marks, summary = _by_model(context, steps, problems)
-        if summary["share_fallen_back"]:
+        written, marks, details = _by_model(context, steps, problems)
+        if details["share_fallen_back"]:
             fault, count = Counter(mark["fault"] for mark in marks if mark["by"] == "rule").most_common(1)[0]
             notes = [
-                f"{summary['share_fallen_back']:.1%} of the rows have results by rule: the model's could not be used "
+                f"{details['share_fallen_back']:.1%} of the rows have results by rule: the model's could not be used "
                 f"(in {count:,}: {fault})"
             ]
         if rows_empty := sum(not any(results) for results in written):
@@ -211,7 +215,7 @@ def results(context: Context, work: Path) -> dict[str, Any]:
         for row, results, mark in zip(steps, written, marks, strict=True)
     ]
     write_rows(work / "results.jsonl", rows)
-    write_atomic(work / "report.json", to_json(statistics(written) | summary))
+    write_atomic(work / "report.json", to_json(statistics(written) | details))
     return {"rows": len(rows), "notes": notes}
 
 
@@ -231,10 +235,10 @@ def _by_model(
     written = [shortened(row.results, recipe.results) for row in made]
     tokenizer = load_tokenizer(resolve(recipe.backbone.model, context.progress), recipe.backbone)
     filled = [len(encode(tokenizer, result)) for row in written for result in row if result]
-    summary = compare_with_rule(made, steps, problems, context.tasks, recipe.results)
-    summary["mean_tokens"] = round(sum(filled) / len(filled), 2) if filled else 0.0
+    comparison = compare_with_rule(made, steps, problems, context.tasks, recipe.results)
+    comparison["mean_tokens"] = round(sum(filled) / len(filled), 2) if filled else 0.0
     marks = [{"by": row.by} | ({"fault": row.fault} if row.fault else {}) for row in made]
-    return written, marks, summary
+    return written, marks, comparison
 
 
 def traces(context: Context, work: Path) -> dict[str, Any]:
@@ -264,7 +268,7 @@ def prepare(context: Context, name: str, work: Path) -> dict[str, Any]:
     """Have a method prepare its training rows: ``rows.jsonl``, one a rationale, and ``report.json``."""
     from cirf.assets import resolve
     from cirf.lm.backbone import load_tokenizer
-    from cirf.methods.base import Material
+    from cirf.methods.base import PreparationData
     from cirf.stages.models import release
 
     recipe = context.recipe
@@ -289,7 +293,7 @@ def prepare(context: Context, name: str, work: Path) -> dict[str, Any]:
                 found.setdefault(row["id"], []).append(row)
         return found
 
-    material = Material(
+    material = PreparationData(
         recipe=recipe,
         problems=known,
         held_out=frozenset(problem.id for problem in held_out),

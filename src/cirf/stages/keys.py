@@ -11,7 +11,7 @@ from cirf.store.paths import user_path
 
 if TYPE_CHECKING:
     from cirf.methods.base import Method
-    from cirf.recipe.schema import Asked, Evaluate, Finetune, Recipe
+    from cirf.recipe.schema import Evaluate, Finetune, Recipe, RequestSettings
     from cirf.tasks.task import Task
 
 
@@ -26,7 +26,7 @@ def problems(recipe: Recipe) -> dict[str, Any]:
     return recipe.problems.model_dump(exclude={"data"})
 
 
-def asking(section: Asked) -> dict[str, Any]:
+def asking(section: RequestSettings) -> dict[str, Any]:
     """What decides the answers: which models are asked how, and not where they run or how patiently."""
     models = list(dict.fromkeys(endpoint.model for endpoint in section.endpoints))
     return section.model_dump(exclude={"endpoints", "max_retries", "timeout", "prompt"}) | {"models": models}
@@ -74,8 +74,8 @@ def width(recipe: Recipe) -> str:
 def size_trial(recipe: Recipe, method: Method, size: int) -> dict[str, Any]:
     """What the answers of a size's trial depend on besides its traces and the questions."""
     greedy = recipe.evaluate.model_copy(update={"temperature": 0.0, "endpoints": {}})  # no server answers for a trial
-    summary = {"training": training(recipe, recipe.finetune, method), "asking": evaluation(recipe, method, greedy)}
-    return summary | {"size": size, "trials": recipe.codebook.size_trials.model_dump()}
+    facts = {"training": training(recipe, recipe.finetune, method), "asking": evaluation(recipe, method, greedy)}
+    return facts | {"size": size, "trials": recipe.codebook.size_trials.model_dump()}
 
 
 def training(recipe: Recipe, section: Finetune, method: Method) -> dict[str, Any]:
@@ -182,13 +182,13 @@ def budget(methods: Iterable[Method], tasks: Mapping[str, Task], section: Evalua
     """Methods' caps within the one budget, by method and task; empty if it lowers none."""
     if section.max_completion_tokens is None:
         return {}
-    summary: dict[str, dict[str, int]] = {}
+    caps: dict[str, dict[str, int]] = {}
     for method in methods:
         for name, task in tasks.items():
             left = method.budget(task, section)
             if left < method.cap(task, section):
-                summary.setdefault(method.name, {})[name] = left
-    return {"budget": summary} if summary else {}
+                caps.setdefault(method.name, {})[name] = left
+    return {"budget": caps} if caps else {}
 
 
 def sampled(section: Evaluate) -> Evaluate | None:

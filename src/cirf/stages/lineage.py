@@ -136,15 +136,15 @@ def origins(recipe: Recipe) -> list[Origin]:
 
     For a run that trains, only known ones: the backbone's name already says that it comes from elsewhere.
     """
-    asked: dict[str, list[str]] = {}
+    methods_of: dict[str, list[str]] = {}
     for name in recipe.methods:
-        asked.setdefault(recipe.models.get(get(name, recipe).learner, recipe.backbone.model), []).append(name)
+        methods_of.setdefault(recipe.models.get(get(name, recipe).learner, recipe.backbone.model), []).append(name)
     begun = [learner.start for learner in learners(recipe) if learner.start is not None]
     for needed in dict.fromkeys([*(name for learner in learners(recipe) for name in learner.needs()), *begun]):
         model = recipe.models.get(get(needed, recipe).learner)
-        if model is not None and needed not in asked.get(model, ()):
-            asked.setdefault(model, []).append(needed)
-    found = [Origin(tuple(methods), _ancestry(model)) for model, methods in asked.items()]
+        if model is not None and needed not in methods_of.get(model, ()):
+            methods_of.setdefault(model, []).append(needed)
+    found = [Origin(tuple(methods), _ancestry(model)) for model, methods in methods_of.items()]
     return [origin for origin in found if origin.runs] if trains(recipe) else found
 
 
@@ -157,7 +157,7 @@ def lineage_files(recipe: Recipe) -> dict[str, str]:
     """Hashes of the problems that the models from elsewhere have seen."""
     runs = dict.fromkeys(run for origin in origins(recipe) for run in origin.runs)
     files = [run / "problems" / part for run in runs for part in _PARTS]
-    return {f"seen:{place}": file_hash(path) for place, path in enumerate(files) if path.is_file()}
+    return {f"seen:{index}": file_hash(path) for index, path in enumerate(files) if path.is_file()}
 
 
 def overlaps(recipe: Recipe, test: Mapping[str, Sequence[Problem]]) -> list[dict[str, Any]]:
@@ -166,9 +166,9 @@ def overlaps(recipe: Recipe, test: Mapping[str, Sequence[Problem]]) -> list[dict
     rows = []
     for origin in origins(recipe):
         train = [problem for run in origin.runs for problem in _problems(run)]
-        summary: dict[str, Any] = {"methods": list(origin.methods), "known": bool(origin.runs)}
-        summary |= {"runs": [run.name for run in origin.runs], "questions": len(train)}
-        rows.append(summary | {"tasks": seen(train, test) if origin.runs else {}})
+        entry: dict[str, Any] = {"methods": list(origin.methods), "known": bool(origin.runs)}
+        entry |= {"runs": [run.name for run in origin.runs], "questions": len(train)}
+        rows.append(entry | {"tasks": seen(train, test) if origin.runs else {}})
     return rows
 
 

@@ -18,10 +18,10 @@ from cirf.store.integrity import is_intact
 if TYPE_CHECKING:
     from cirf.methods.base import Method
     from cirf.recipe.schema import Recipe
-    from cirf.store.run_folder import Plan
+    from cirf.store.run_folder import StagePlan
 
 
-def check_backbone(context: Context, stages: Sequence[Plan]) -> None:
+def check_backbone(context: Context, stages: Sequence[StagePlan]) -> None:
     """``CirfError`` where the backbone is not what the recipe says, or another model that a method of these stages reads is not
     there: checked by their configurations, before hours of work."""
     from cirf.lm.backbone import check_architecture, check_causal, check_weights, load_config, load_tokenizer, pick_device
@@ -34,9 +34,9 @@ def check_backbone(context: Context, stages: Sequence[Plan]) -> None:
     check_architecture(config, context.recipe.backbone.architecture, source)
     check_weights(source)
     tokenizer = load_tokenizer(source, context.recipe.backbone)
-    asked = {name for stage in stages for name in stage.name.split("/")[1:]}
+    names_in_stages = {name for stage in stages for name in stage.name.split("/")[1:]}
     for method in learners(context.recipe):
-        for name in method.reads if method.name in asked else ():
+        for name in method.reads if method.name in names_in_stages else ():
             other = {"model": name, "revision": None, "trust_remote_code": False}
             load_config(resolve(name, context.progress), context.recipe.backbone.model_copy(update=other))
     _ = context.width
@@ -46,7 +46,7 @@ def check_backbone(context: Context, stages: Sequence[Plan]) -> None:
     _check_trainings(context, stages, source, config)
 
 
-def _check_trainings(context: Context, stages: Sequence[Plan], source: str | Path, config: Any) -> None:
+def _check_trainings(context: Context, stages: Sequence[StagePlan], source: str | Path, config: Any) -> None:
     """``CirfError`` where a method that is still to be trained cannot be trained with this backbone."""
     from cirf.lm.adapters import check_adapters
     from cirf.lm.backbone import load_model

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from cirf.lm.training.batches import Row
     from cirf.lm.training.history import History
     from cirf.lm.training.objective import Curriculum, CurriculumRow
-    from cirf.lm.training.spec import Look, Teach, TrainingSpec
+    from cirf.lm.training.spec import EarlyLook, MakeCurriculum, TrainingSpec
     from cirf.methods.base import Method
     from cirf.recipe.schema import Recipe
     from cirf.records import Example
@@ -64,13 +64,13 @@ def finetune(
     method = get(name, context.recipe)
     section = section.resolved(name, method.training)
     release(context)
-    begun = begin(context, method, None if method.frozen else section.adaptation)
+    begun = load_start(context, method, None if method.frozen else section.adaptation)
     template = begun.tokenizer.chat_template
     method.settle(begun.tokenizer, training=True)
     method.prepared = context.folder.folder(f"prepared/{name}") if method.prepares() else None
     objective = method.objective(begun.model, begun.source)
-    training, held_out = learned(context, method)
-    rows, held_out_rows = (rows_of(context, method, begun.tokenizer, examples) for examples in (training, held_out))
+    training, held_out = training_examples(context, method)
+    rows, held_out_rows = (training_rows(context, method, begun.tokenizer, examples) for examples in (training, held_out))
     spec = TrainingSpec(
         section,
         name,
@@ -102,7 +102,7 @@ def finetune(
 
 
 def _train(
-    context: Context, begun: Begun, rows: Sequence[Row], held_out: Sequence[Row], spec: TrainingSpec, work: Path
+    context: Context, begun: StartModel, rows: Sequence[Row], held_out: Sequence[Row], spec: TrainingSpec, work: Path
 ) -> tuple[Any, History]:
     """The trained model and its history, which is written, with the timings."""
     from cirf.lm.training.finetune import finetune
@@ -115,7 +115,7 @@ def _train(
     return trained, history
 
 
-def _teach(method: Method, section: Finetune, tokenizer: Any, keep: bool) -> Teach:
+def _teach(method: Method, section: Finetune, tokenizer: Any, keep: bool) -> MakeCurriculum:
     """Makes the method's curriculum; where a trial is too short for it, whose model is not kept, the error says so."""
 
     def teach(train: list[CurriculumRow], validation: list[CurriculumRow], updates: int) -> Curriculum | None:
@@ -131,7 +131,7 @@ def _teach(method: Method, section: Finetune, tokenizer: Any, keep: bool) -> Tea
     return teach
 
 
-def _save(context: Context, method: Method, trained: Begun, rows: Sequence[Row], work: Path) -> None:
+def _save(context: Context, method: Method, trained: StartModel, rows: Sequence[Row], work: Path) -> None:
     """Write a plain checkpoint that answers for a method, and its training rows; the chat template is the source's."""
     from cirf.lm.saving import save_model
     from cirf.lm.training.batches import sft_rows
@@ -147,7 +147,7 @@ def _save(context: Context, method: Method, trained: Begun, rows: Sequence[Row],
 
 
 @dataclass(frozen=True)
-class Begun:
+class StartModel:
     """The model that a training begins with, from ``source``, and its tokenizer.
 
     ``new_ids`` are those of the delimiters and the functional tokens in order, ``input_ids`` of the method's other new tokens.
@@ -160,7 +160,7 @@ class Begun:
     input_ids: list[int]
 
 
-def begin(context: Context, method: Method, adaptation: Literal["full", "lora"] | None) -> Begun:
+def load_start(context: Context, method: Method, adaptation: Literal["full", "lora"] | None) -> StartModel:
     """The start model of a method, loaded for that kind of training (``None``: for answering), with its new rows set."""
     from cirf.lm import backbone, vocabulary
 
@@ -180,42 +180,49 @@ def begin(context: Context, method: Method, adaptation: Literal["full", "lora"] 
         codes = _words(context, method, model, tokenizer) if recipe.vocabulary.init == "words" else _codes(context)
         new_ids = vocabulary.extend(model, tokenizer, codes, recipe.vocabulary, recipe.codebook.codes, recipe.seed)
     input_ids = vocabulary.add_tokens(model, tokenizer, method.tokens, method.tokens_like) if method.tokens else []
-    return Begun(source, model, tokenizer, new_ids, input_ids)
+    return StartModel(source, model, tokenizer, new_ids, input_ids)
 
 
-def learned(context: Context, method: Method) -> tuple[list[Example], list[Example]]:
+def training_examples(context: Context, method: Method) -> tuple[list[Example], list[Example]]:
     """The examples that a method is trained on and validated by; by ``results.dropout`` some of the first have no results."""
     training, held_out = context.examples(method)
     dropped = context.recipe.results.dropout if method.functional else 0.0
     return _some_bare(training, dropped, context.recipe.seed), held_out
 
 
-def rows_of(context: Context, method: Method, tokenizer: Any, examples: Sequence[Example]) -> list[Row]:
+def training_rows(context: Context, method: Method, tokenizer: Any, examples: Sequence[Example]) -> list[Row]:
     """Examples as rows; the tokenizer's chat template is that of the method's training."""
     from cirf.lm import backbone
     from cirf.lm.training.batches import Row
 
     def row(example: Example) -> Row:
-        asked = method.training_prompt(example, context.tasks[example.problem.task])
+        prompt = method.training_prompt(example, context.tasks[example.problem.task])
         target, answer = method.target(example), example.problem.answer
         length = len(answer) if target.endswith(answer) else None
         given = (example.prepared or {}).get("given")
-        return Row(backbone.prompt_text(tokenizer, asked), target, length, example.segments, given, example.problem.id)
+        return Row(backbone.prompt_text(tokenizer, prompt), target, length, example.segments, given, example.problem.id)
 
     return [row(example) for example in examples]
 
 
-def _look(context: Context, method: Method, section: Finetune, tokenizer: Any, held_out: list[Example]) -> Look | None:
+def _look(context: Context, method: Method, section: Finetune, tokenizer: Any, held_out: list[Example]) -> EarlyLook | None:
     """Ends a training whose answers to held-out questions are not well-formed; ``None`` if that cannot be checked."""
     from cirf.lm import backbone
     from cirf.lm.decoding import generate as decode
 
-    asked = [example.problem for example in held_out][:_LOOKED_AT]
-    if not section.min_well_formed or method.latents or method.guide or len(asked) < _FEWEST or method.well_formed("") is None:
+    questions = [example.problem for example in held_out][:_LOOKED_AT]
+    if (
+        not section.min_well_formed
+        or method.latents
+        or method.guide
+        or len(questions) < _FEWEST
+        or method.well_formed("") is None
+    ):
         return None
-    tasks = [context.tasks[problem.task] for problem in asked]
+    tasks = [context.tasks[problem.task] for problem in questions]
     prompts = [
-        backbone.prompt_text(tokenizer, method.prompt(hide(problem), task)) for problem, task in zip(asked, tasks, strict=True)
+        backbone.prompt_text(tokenizer, method.prompt(hide(problem), task))
+        for problem, task in zip(questions, tasks, strict=True)
     ]
     cap = max(method.cap(task, context.recipe.evaluate) for task in tasks)
 
@@ -238,8 +245,8 @@ def _some_bare(examples: list[Example], share: float, seed: int) -> list[Example
     """The examples, a share of them without results, drawn by the seed."""
     bare = set(Random(f"results {seed}").sample(range(len(examples)), round(share * len(examples))))
     return [
-        replace(one, trace=replace(one.trace, results=("",) * len(one.trace.results))) if place in bare else one
-        for place, one in enumerate(examples)
+        replace(one, trace=replace(one.trace, results=("",) * len(one.trace.results))) if index in bare else one
+        for index, one in enumerate(examples)
     ]
 
 
@@ -270,7 +277,7 @@ def _trackers(folder: Path) -> Iterator[None]:
 def trial(context: Context, name: str, rate: float, work: Path) -> dict[str, Any]:
     """As `finetune`, for a training that `choose` or `train_best` is to judge: one without a finite loss has lost. A trial of
     `Finetune.trial_epochs`, and one that has lost, leaves no model."""
-    from cirf.lm.training.trainer import Diverged
+    from cirf.lm.training.trainer import DivergedError
 
     if not context.examples(get(name, context.recipe))[1]:
         raise CirfError("finetune.learning_rates: no validation row is left to choose by; raise problems.validation")
@@ -278,7 +285,7 @@ def trial(context: Context, name: str, rate: float, work: Path) -> dict[str, Any
         section = context.recipe.finetune
         epochs = section.trial_epochs
         return finetune(context, name, section.alone(name, rate, epochs), work, f"{name}/{rate}", keep=epochs is None, trial=True)
-    except Diverged as error:
+    except DivergedError as error:
         if is_main():
             write_atomic(work / "history.json", to_json({"diverged": str(error)}))
         return {"rows": 0, "notes": [f"no model: {error}"]}
@@ -311,19 +318,19 @@ def choose(context: Context, name: str, rates: Sequence[float], work: Path) -> d
 
 def train_best(context: Context, name: str, rates: Sequence[float], work: Path) -> dict[str, Any]:
     """As `finetune`, at the learning rate of the short trial with the lowest last validation loss; ``trials.json`` lists all."""
-    from cirf.lm.training.trainer import Diverged
+    from cirf.lm.training.trainer import DivergedError
 
     chosen, tried = _judged(context, name, rates)
     try:
-        summary = finetune(context, name, context.recipe.finetune.alone(name, chosen), work)
-    except Diverged as error:
+        details = finetune(context, name, context.recipe.finetune.alone(name, chosen), work)
+    except DivergedError as error:
         advice = "leave it out, or raise finetune.trial_epochs"
         raise CirfError(
             f"finetune.learning_rates: {chosen:g} won the short trials of {name}, and then {error}; {advice}"
         ) from None
     if is_main():
         write_atomic(work / "trials.json", to_json({"trials": tried}))
-    return summary
+    return details
 
 
 def _trial(context: Context, name: str, rate: float) -> Path:

@@ -14,18 +14,18 @@ from cirf.methods.base import Method
 from cirf.stages import checks, codes, compress, data, keys, lineage, models, probes, rewards, scores, timing, votes
 from cirf.stages.context import Context
 from cirf.stages.lineage import model_hash, problem_files, rationale_files, result_files, teacher_prompt, writer_prompt
-from cirf.store.run_folder import Part, Plan
+from cirf.store.run_folder import StagePart, StagePlan
 
 if TYPE_CHECKING:
     from cirf.tasks.task import Task
 
-Input = Plan | Part | str
+Input = StagePlan | StagePart | str
 """What a stage is made from: another stage, some files of one, or the hash of what is outside the run."""
 
 Maker = Callable[..., Mapping[str, Any]]
 
 
-def plans(context: Context) -> list[Plan]:
+def plans(context: Context) -> list[StagePlan]:
     """Every stage that the recipe asks for, in the order in which they run."""
     return Planner(context).plan()
 
@@ -41,18 +41,18 @@ class Planner:
         self.seed = {"seed": self.recipe.seed}
         self.rules = {"rules": {name: task.rules for name, task in context.tasks.items()}}
         self.tasks = {"tasks": {name: _identity(task) for name, task in context.tasks.items()}}
-        self.stages: dict[str, Plan] = {}
+        self.stages: dict[str, StagePlan] = {}
         self.steps: dict[str, Input] = {}
         """The training questions and their rationales in segments."""
         self.functional: dict[str, Input] = {}
         """The traces and the codebook that they are written in."""
         self.answering: dict[str, Input] = {}
         """The test questions, and each model that answers them here."""
-        self.models: dict[str, Plan] = {}
-        self.scoring: list[Plan] = []
+        self.models: dict[str, StagePlan] = {}
+        self.scoring: list[StagePlan] = []
         """The training of the model that pruning scores results with: part of the run only where something is pruned."""
 
-    def plan(self) -> list[Plan]:
+    def plan(self) -> list[StagePlan]:
         """All stages in order; where K is still to be chosen, those up to the choice."""
         coded = any(method.functional for method in self.learners) or bool(self.recipe.codebook.sizes)
         self._problems()
@@ -76,9 +76,9 @@ class Planner:
 
     def _add(
         self, name: str, section: Mapping[str, Any], inputs: Mapping[str, Input], make: Maker, *given: Any, **more: Any
-    ) -> Plan:
+    ) -> StagePlan:
         """Add a stage made by ``make``, a function of the context, what is ``given``, and the stage's folder."""
-        self.stages[name] = Plan(name, section, inputs, partial(make, self.context, *given), **more)
+        self.stages[name] = StagePlan(name, section, inputs, partial(make, self.context, *given), **more)
         return self.stages[name]
 
     def _problems(self) -> None:
@@ -86,8 +86,8 @@ class Planner:
         learning = {"trains": lineage.trains(recipe), "answering": [origin.methods for origin in lineage.origins(recipe)]}
         drawn = keys.problems(recipe) | self.seed | self.rules | learning
         problems = self._add("problems", drawn, problem_files(recipe) | lineage.lineage_files(recipe), data.problems, version=7)
-        self.steps["problems"] = Part(problems, ("train.jsonl", "validation.jsonl"))
-        self.answering["problems"] = Part(problems, ("test/",))
+        self.steps["problems"] = StagePart(problems, ("train.jsonl", "validation.jsonl"))
+        self.answering["problems"] = StagePart(problems, ("test/",))
 
     def _rationales(self) -> None:
         section, learnt = self.recipe.rationales, {"problems": self.steps["problems"]}
@@ -107,17 +107,17 @@ class Planner:
             written |= self.seed | {"writer": keys.asking(self.recipe.results.writer), "template": writer_prompt(self.recipe)}
         self._add("results", written, self.steps | result_files(self.recipe), data.results, version=4)
 
-    def _codebooks(self) -> dict[int, Plan]:
+    def _codebooks(self) -> dict[int, StagePlan]:
         recipe = self.recipe
         embeddings = self._add("embeddings", keys.embedding(recipe), self.steps, codes.embeddings, divided=True)
 
-        def book(size: int) -> Plan:
+        def book(size: int) -> StagePlan:
             how, vectors = keys.codebook(recipe, size), self.steps | {"embeddings": embeddings}
             return self._add(f"codebook-{size}", how, vectors, codes.codebook, size, version=3, divided=True)
 
         return {size: book(size) for size in dict.fromkeys((recipe.codebook.codes, *recipe.codebook.sizes))}
 
-    def _choice_of_size(self, books: Mapping[int, Plan]) -> None:
+    def _choice_of_size(self, books: Mapping[int, StagePlan]) -> None:
         """For each size traces and a short training that answers held-out questions, and the choice of K by these."""
         method, results = get(SCORED_BY, self.recipe), self.stages["results"]
         trials: dict[str, Input] = {}
@@ -131,7 +131,7 @@ class Planner:
             trials[trial.name] = trial
         self._add(codes.CHOICE, {}, trials, codes.choose, offered)
 
-    def _traces(self, book: Plan) -> None:
+    def _traces(self, book: StagePlan) -> None:
         read = {"problems": self.steps["problems"], "results": self.stages["results"], "codebook": book}
         section = self.recipe.segments
         joined = section.model_dump(include={"adjacent"}) if section.adjacent == "merge" else {}
@@ -148,7 +148,7 @@ class Planner:
             self.models[method.learner] = self._trained(get(method.learner, self.recipe))
         return self.models[method.learner]
 
-    def _trained(self, method: Method) -> Plan:
+    def _trained(self, method: Method) -> StagePlan:
         """The stage that ends in a method's own model, after those that it is made from."""
         if method.reward is not None:
             given = {"problems": self.steps["problems"], "start": self._model(get(str(method.start), self.recipe))}
@@ -172,13 +172,13 @@ class Planner:
             inputs["start"] = self._model(get(method.start, self.recipe))
         return self._keep(self.scoring if method.name == SCORED_BY else self._training(method, inputs))
 
-    def _keep(self, stages: Sequence[Plan]) -> Plan:
+    def _keep(self, stages: Sequence[StagePlan]) -> StagePlan:
         """The last of the stages, all of which are part of the run now."""
         for stage in stages:
             self.stages.setdefault(stage.name, stage)
         return stages[-1]
 
-    def _training(self, method: Method, inputs: Mapping[str, Input]) -> list[Plan]:
+    def _training(self, method: Method, inputs: Mapping[str, Input]) -> list[StagePlan]:
         """The stages that end in a method's model: its training, or one a learning rate and the choice among them."""
         recipe, name, context = self.recipe, method.name, self.context
         section, epochs = recipe.finetune, recipe.finetune.trial_epochs
@@ -190,25 +190,27 @@ class Planner:
         if len(rates) == 1 and epochs is not None:  # nothing to choose
             section, rates = section.alone(name, rates[0]), ()
         how = keys.training(recipe, section, method) | self.tasks
-        whole_training = Plan(f"models/{name}", how, inputs, partial(models.finetune, context, name, section), 2, together=True)
+        whole_training = StagePlan(
+            f"models/{name}", how, inputs, partial(models.finetune, context, name, section), 2, together=True
+        )
         if not rates:
             return [whole_training]
         apart = {} if epochs is None else {"kept": False}  # from a whole training of as many epochs, which has a model
 
-        def trial(rate: float) -> Plan:
+        def trial(rate: float) -> StagePlan:
             how = keys.training(recipe, section.alone(name, rate, epochs), method) | self.tasks | apart
             make = partial(models.trial, context, name, rate)
-            return Plan(f"trials/{name}/{rate}", how, inputs, make, 2, together=True)
+            return StagePlan(f"trials/{name}/{rate}", how, inputs, make, 2, together=True)
 
         trials = {stage.name: stage for stage in map(trial, rates)}
         if epochs is None:
-            chosen = Plan(f"models/{name}", how, trials, partial(models.choose, context, name, rates))
+            chosen = StagePlan(f"models/{name}", how, trials, partial(models.choose, context, name, rates))
         else:
             best = partial(models.train_best, context, name, rates)
             chosen = replace(whole_training, inputs={**inputs, **trials}, make=best)
         return [*trials.values(), chosen]
 
-    def _compressed(self, method: Method) -> Plan:
+    def _compressed(self, method: Method) -> StagePlan:
         """The stage of a method's compressed traces, after the searches that they are made from."""
         section, traces = self.recipe.compression, self.functional["traces"]
         scored = section.model_dump(include={"dtype", "batch_tokens"}) | {
@@ -216,32 +218,32 @@ class Planner:
         }
         inputs = {"model": self.scoring[-1], "traces": traces}
 
-        def search(selector: Selector) -> Plan:
+        def search(selector: Selector) -> StagePlan:
             how = scored | {"limit": str(compress.limit(section, selector))}
-            return self._add(f"compression/{selector}", how, inputs, compress.searching, selector, divided=True)
+            return self._add(f"compression/{selector}", how, inputs, compress.search_removals, selector, divided=True)
 
         searches = {stage.name: stage for stage in map(search, compress.rests_on(section, method))}
         by, searched = {"by": compress.rule(section, method)}, {"traces": traces} | searches
-        return self._add(f"compressed/{method.name}", by, searched, compress.leaving_out, method.name)
+        return self._add(f"compressed/{method.name}", by, searched, compress.pruned_traces, method.name)
 
     def _answers(self, method: Method) -> None:
         """What a method answers: held-out questions, test questions, those of sampled runs and of probes."""
         recipe, name, model = self.recipe, method.name, self._model(method)
-        asked = {"problems": self.answering["problems"], "model": model}
+        inputs = {"problems": self.answering["problems"], "model": model}
         judged = self._judging([method])
-        if recipe.evaluate.check_questions and isinstance(model, Plan):
+        if recipe.evaluate.check_questions and isinstance(model, StagePlan):
             held_out = {"problems": self.steps["problems"], "model": model}
             how = keys.checking(recipe, method) | judged
             self._add(f"checks/{name}", how, held_out, checks.checking, name, divided=True)
         served = name in recipe.evaluate.endpoints  # then its model answers, whatever the run's is
-        evaluated = {"problems": self.answering["problems"]} if served else asked
+        evaluated = {"problems": self.answering["problems"]} if served else inputs
         how = keys.evaluation(recipe, method, recipe.evaluate) | judged
         self._add(f"evaluation/{name}", how, evaluated, scores.evaluate, name, recipe.evaluate, divided=True)
         if drawing := keys.sampled(recipe.evaluate):
             how = keys.evaluation(recipe, method, drawing) | judged
             self._add(f"sampled/{name}", how, evaluated, scores.evaluate, name, drawing, divided=True)
         if names := probes.names_for(method, recipe):
-            self._add(f"probes/{name}", keys.probing(recipe, method, names) | judged, asked, probes.probing, name)
+            self._add(f"probes/{name}", keys.probing(recipe, method, names) | judged, inputs, probes.probing, name)
         if not served:
             self.answering[f"model/{name}"] = model
 
@@ -262,10 +264,10 @@ class Planner:
         """
         recipe, section = self.recipe, self.recipe.evaluate.voting
         name, other = section.method, votes.compared_with(recipe)
-        for key, asked in (("method", name), ("fallback", section.fallback)):
-            if asked is not None and asked not in recipe.methods:
+        for key, needed in (("method", name), ("fallback", section.fallback)):
+            if needed is not None and needed not in recipe.methods:
                 raise CirfError(
-                    f"evaluate.voting.{key}: {asked} is not one of the recipe's methods ({', '.join(recipe.methods)}); add it"
+                    f"evaluate.voting.{key}: {needed} is not one of the recipe's methods ({', '.join(recipe.methods)}); add it"
                 )
         voter, problems, model = get(name, recipe), self.answering["problems"], self.answering[f"model/{name}"]
         drawn = keys.drawn(recipe, voter) | {"votes": max(section.votes), "problems": section.problems} | self._judging([voter])
@@ -274,7 +276,9 @@ class Planner:
         counts = section.model_dump(include={"votes", "problems", "fallback"} | ({"agreement"} if section.fallback else set()))
         counted: dict[str, Input] = {"problems": problems, "votes": drawing}
         if other is not None:
-            counted["alone"] = Part(self.stages[f"evaluation/{other}"], tuple(f"{task}.jsonl" for task in self.context.tasks))
+            counted["alone"] = StagePart(
+                self.stages[f"evaluation/{other}"], tuple(f"{task}.jsonl" for task in self.context.tasks)
+            )
         how = {"voting": counts | {"against": other}} | self.rules
         self._add(f"voting/{name}", how, counted, votes.voting, name, version=2)
         if recipe.evaluate.latency_questions and other not in recipe.evaluate.endpoints:  # what a server answers is not timed

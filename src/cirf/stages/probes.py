@@ -35,10 +35,10 @@ def names_for(method: Method, recipe: Recipe) -> tuple[str, ...]:
 
 def check(recipe: Recipe) -> None:
     """``CirfError`` if probes are requested but none applies to any method of the recipe."""
-    asked = recipe.evaluate.probes.names
-    if asked and not any(names_for(get(name, recipe), recipe) for name in recipe.methods):
+    requested = recipe.evaluate.probes.names
+    if requested and not any(names_for(get(name, recipe), recipe) for name in recipe.methods):
         raise CirfError(
-            f"evaluate.probes: {', '.join(asked)} apply to none of {', '.join(recipe.methods)}: there are only words "
+            f"evaluate.probes: {', '.join(requested)} apply to none of {', '.join(recipe.methods)}: there are only words "
             "between question and answer, or pauses, which are only dropped and truncated, or settings constrain the answers; "
             "name a method that thinks in vectors or functional tokens, without such settings"
         )
@@ -47,8 +47,8 @@ def check(recipe: Recipe) -> None:
 def probing(context: Context, name: str, work: Path) -> dict[str, Any]:
     """Answer every test question under every probe, greedily, in padded batches, and judge the answers."""
     from cirf.evaluation.harness import Questions
-    from cirf.evaluation.perturb import Between, OfPauses, OfThoughts, OfTrace, Prober
-    from cirf.evaluation.probes import KEEP, Subject, probe
+    from cirf.evaluation.perturb import OfPauses, OfThoughts, OfTrace, Perturbable, Prober
+    from cirf.evaluation.probes import KEEP, ProbedModel, probe
     from cirf.lm import backbone
     from cirf.lm.vocabulary import token_names
 
@@ -57,7 +57,7 @@ def probing(context: Context, name: str, work: Path) -> dict[str, Any]:
     method = get(name, recipe)
     begins = scores.beginnings(method, context.tasks, model, tokenizer, source_of(context, name))
     units = units_of(method)
-    between: Between
+    between: Perturbable
     if units == "thoughts" and begins is not None:
         between = OfThoughts(model, begins)
     elif units == "steps":
@@ -67,7 +67,7 @@ def probing(context: Context, name: str, work: Path) -> dict[str, Any]:
         between = OfPauses(tokenizer, method.tokens)
     probes = names_for(method, recipe)
     summary = probe(
-        Subject(
+        ProbedModel(
             method,
             Prober(model, tokenizer, begins, between, probes, recipe.seed),
             partial(backbone.prompt_text, tokenizer),

@@ -70,18 +70,16 @@ def unchanged(history: Mapping[str, Any]) -> list[str]:
 
 def _notes(history: Mapping[str, Any]) -> list[str]:
     """What came of it, in words."""
-    summary = []
+    notes = []
     if history["validation"]:
         first, best = history["validation"][0]["right"], history["best_right"]
-        summary.append(
-            f"{first:.1%} of the validation answers were right before, {best:.1%} after update {history['best_update']}"
-        )
+        notes.append(f"{first:.1%} of the validation answers were right before, {best:.1%} after update {history['best_update']}")
     rows = history["losses"]
-    asked = sum(row["questions"] for row in rows)
-    if asked:
-        right, wrong = (sum(row[key] for row in rows) / asked for key in ("all_right", "all_wrong"))
-        summary.append(f"of the questions drawn, {right:.0%} had right answers alone and {wrong:.0%} wrong ones alone")
-    return summary + ([f"WARNING: {history['ended']}"] if "ended" in history else [])
+    drawn = sum(row["questions"] for row in rows)
+    if drawn:
+        right, wrong = (sum(row[key] for row in rows) / drawn for key in ("all_right", "all_wrong"))
+        notes.append(f"of the questions drawn, {right:.0%} had right answers alone and {wrong:.0%} wrong ones alone")
+    return notes + ([f"WARNING: {history['ended']}"] if "ended" in history else [])
 
 
 def _questions(context: Context, method: Method, render: Callable[[str], str]) -> Any:
@@ -113,21 +111,21 @@ def rewarded(
     formed = bool(method.well_formed(output.text)) and not output.truncated
     reward = how.right * right + how.form * formed - how.token_price * output.tokens
     if score is not None:
-        summary: dict[str, Any] = {
+        facts: dict[str, Any] = {
             "question": problem.question,
             "gold": problem.answer,
             "output": output.text,
             "trace": trace,
             "answer": answer,
         }
-        summary |= {
+        facts |= {
             "parsed": parsed,
             "correct": right,
             "tokens": output.tokens,
             "truncated": output.truncated,
             "well_formed": formed,
         }
-        reward += score(summary)
+        reward += score(facts)
     return reward, right
 
 
@@ -143,9 +141,9 @@ def own_reward(path: str) -> Score:
         try:
             value = float(function(dict(answer)))
         except Exception as error:
-            said = " ".join(str(error).split())[:200]
+            reason = " ".join(str(error).split())[:200]
             raise CirfError(
-                f"{path}: REWARD failed on an answer to {answer['question'][:80]!r}: {type(error).__name__}: {said}"
+                f"{path}: REWARD failed on an answer to {answer['question'][:80]!r}: {type(error).__name__}: {reason}"
             ) from None
         if not math.isfinite(value):
             raise CirfError(

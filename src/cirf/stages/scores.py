@@ -24,25 +24,25 @@ from cirf.store.files import RowLog, hash_json
 
 if TYPE_CHECKING:
     from cirf.evaluation.harness import Generate, Scores
-    from cirf.lm.decoding.prefix_cache import Beginnings
+    from cirf.lm.decoding.prefix_cache import Prefiller
     from cirf.methods.base import Method
     from cirf.tasks.task import Task
 
 
 def openings_of(method: Method, tasks: Mapping[str, Task]) -> dict[str, tuple[str, ...]]:
     """The openings of a method's prompts to each task that has any; empty for a method whose prompts have none."""
-    summary = {name: method.openings(task) for name, task in tasks.items()}
-    return {name: openings for name, openings in summary.items() if openings}
+    found = {name: method.openings(task) for name, task in tasks.items()}
+    return {name: openings for name, openings in found.items() if openings}
 
 
 def key(methods: Iterable[Method], tasks: Mapping[str, Task]) -> dict[str, Any]:
     """The entry for the openings of some methods in the key of a stage; empty if none has any."""
     found = {method.name: openings_of(method, tasks) for method in methods}
-    summary = {name: hash_json(openings) for name, openings in found.items() if openings}
-    return {"openings": summary} if summary else {}
+    hashes = {name: hash_json(openings) for name, openings in found.items() if openings}
+    return {"openings": hashes} if hashes else {}
 
 
-def beginnings(method: Method, tasks: Mapping[str, Task], model: Any, tokenizer: Any, source: Path | str) -> Beginnings | None:
+def beginnings(method: Method, tasks: Mapping[str, Task], model: Any, tokenizer: Any, source: Path | str) -> Prefiller | None:
     """Computes the beginning of a method's prompts to the model of ``source``, if not token by token: its thoughts, or a cache of
     its openings."""
     thinking = method.beginnings(model, tokenizer, source)
@@ -51,11 +51,11 @@ def beginnings(method: Method, tasks: Mapping[str, Task], model: Any, tokenizer:
     found = openings_of(method, tasks)
     if not found:
         return None
-    from cirf.lm.decoding.prefix_cache import Prefixes
+    from cirf.lm.decoding.prefix_cache import PromptOpenings
     from cirf.lm.prompt import prompt_text
 
     texts = dict.fromkeys(text for openings in found.values() for text in openings)
-    return Prefixes(model, tokenizer, [prompt_text(tokenizer, text) for text in texts])
+    return PromptOpenings(model, tokenizer, [prompt_text(tokenizer, text) for text in texts])
 
 
 def evaluate(context: Context, name: str, section: Evaluate, work: Path) -> dict[str, Any]:
@@ -90,8 +90,8 @@ def _answer(
 
     method = get(name, context.recipe)
     progress = context.progress if share.main else SILENT
-    asked = share.path(work / "scratch" / "asked.jsonl")
-    with _generating(context, method, section, asked, progress) as (generate, render, engine):
+    log = share.path(work / "scratch" / "asked.jsonl")
+    with _generating(context, method, section, log, progress) as (generate, render, engine):
         if name in section.endpoints:  # all at once: each batch would wait for its slowest answer, and connect again
             section = section.model_copy(update={"batch_size": max(1, *map(len, problems.values()))})
             progress = SILENT  # the client shows its own

@@ -21,7 +21,7 @@ def latency(context: Context, work: Path) -> dict[str, Any]:
 
     recipe = context.recipe
     methods = {name: get(name, recipe) for name in recipe.methods if name not in recipe.evaluate.endpoints}
-    bench = Bench(context, {name: name for name in methods})
+    bench = LoadedModels(context, {name: name for name in methods})
     timings = measure(methods, context.tasks, context.test(), bench, recipe.evaluate, recipe.seed, context.progress, work=work)
     bench.release()
     return written(timings, work)
@@ -54,7 +54,7 @@ def facts(context: Context) -> dict[str, Any]:
     }
 
 
-class Bench:
+class LoadedModels:
     """The models of a run's methods in memory, as `cirf.evaluation.latency.Engine` asks for them.
 
     ``turns`` maps each turn's name to its method; without it each of the recipe's methods has one turn.
@@ -86,8 +86,8 @@ class Bench:
     @cached_property
     def together(self) -> bool:
         """Whether all models are held at once; loads the first one to find out."""
-        summary = self.loading()
-        return bool(summary["together"])
+        loading = self.loading()
+        return bool(loading["together"])
 
     def loading(self) -> dict[str, Any]:
         """The number and bytes of the models, the free memory, and what follows from it."""

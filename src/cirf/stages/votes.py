@@ -6,16 +6,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cirf.evaluation.self_consistency import Asked, Item, answered_alone, curve, draw_votes
+from cirf.evaluation.self_consistency import VotedQuestion, VoteSource, answered_alone, curve, draw_votes
 from cirf.methods import get
 from cirf.recipe.schema import Recipe
 from cirf.records import Problem
 from cirf.stages import keys, scores
 from cirf.stages.context import Context
 from cirf.stages.models import load_for, source_of
-from cirf.stages.timing import Bench, written
+from cirf.stages.timing import LoadedModels, written
 from cirf.store.files import to_json, write_atomic
-from cirf.store.run_folder import Plan
+from cirf.store.run_folder import StagePlan
 
 _PROSE = ("sft_cot", "cot")
 
@@ -32,7 +32,7 @@ def _test(context: Context) -> dict[str, list[Problem]]:
     return {name: rows[: context.recipe.evaluate.voting.problems] for name, rows in context.test().items() if rows}
 
 
-def drawing(context: Context, name: str, answering: Plan | str, work: Path) -> dict[str, Any]:
+def drawing(context: Context, name: str, answering: StagePlan | str, work: Path) -> dict[str, Any]:
     """Draw the votes of a method, as many as its largest number asks for, or take those that were drawn before."""
     from cirf.lm import backbone
     from cirf.lm.decoding import generate as decode
@@ -47,12 +47,12 @@ def drawing(context: Context, name: str, answering: Plan | str, work: Path) -> d
     def draw(prompt: str, cap: int, first: int, count: int) -> list[decode.Output]:
         return decode.sample_many(model, tokenizer, prompt, cap, count, decoding, first)
 
-    asked = Asked(method, context.tasks, draw, partial(backbone.prompt_text, tokenizer), recipe.evaluate)
+    vote_source = VoteSource(method, context.tasks, draw, partial(backbone.prompt_text, tokenizer), recipe.evaluate)
     how = keys.drawn(recipe, method) | {
         "model": answering if isinstance(answering, str) else context.folder.content(answering.name)
     }
     log = context.asked(f"votes-{name}")
-    return {"rows": draw_votes(asked, _test(context), max(section.votes), how, log, work, context.progress)}
+    return {"rows": draw_votes(vote_source, _test(context), max(section.votes), how, log, work, context.progress)}
 
 
 def voting(context: Context, name: str, work: Path) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def voting(context: Context, name: str, work: Path) -> dict[str, Any]:
         for row in context.rows(f"evaluation/{other}", f"{task}.jsonl") if other else ():
             alone.setdefault(row["id"], row)  # the first run
         drawn = {row["id"]: row["votes"] for row in context.rows(f"votes/{name}", f"{task}.jsonl")}
-        items += [Item(task, context.tasks[task], p, drawn[p.id], alone[p.id] if other else None) for p in problems]
+        items += [VotedQuestion(task, context.tasks[task], p, drawn[p.id], alone[p.id] if other else None) for p in problems]
     agreement = section.agreement if section.fallback else None
     found: dict[str, Any] = {"method": name, "against": other, "fallback": section.fallback, "agreement": agreement}
     found["curve"] = curve(items, section.votes, agreement)
@@ -81,15 +81,15 @@ def latency(context: Context, name: str, work: Path) -> dict[str, Any]:
     That answer is drawn as the evaluation draws it: greedily, or sampled where the recipe samples.
     """
     from cirf.evaluation.harness import Questions
-    from cirf.evaluation.self_consistency import ALONE, Contest, measure
+    from cirf.evaluation.self_consistency import ALONE, VoteTiming, measure
 
     recipe, section = context.recipe, context.recipe.evaluate
     other = compared_with(recipe)
     counts = sorted(set(section.voting.votes))
     turns = {str(count): name for count in counts} | ({ALONE: other} if other else {})
-    bench = Bench(context, turns)
+    bench = LoadedModels(context, turns)
     timings = measure(
-        Contest(get(name, recipe), get(other, recipe) if other else None, counts),
+        VoteTiming(get(name, recipe), get(other, recipe) if other else None, counts),
         Questions(context.tasks, _test(context)),
         bench,
         section,

@@ -162,13 +162,13 @@ class RowLog:
     def read(self, make: Callable[[dict[str, Any]], _Made]) -> list[_Made]:
         """What ``make`` makes of each row, in order; ``CirfError`` names the line of the first that it cannot take."""
         made = []
-        for place, row in enumerate(self._rows):
+        for index, row in enumerate(self._rows):
             try:
                 made.append(make(row))
             except (KeyError, TypeError, ValueError, AttributeError):
-                if place >= len(self._numbers):
+                if index >= len(self._numbers):
                     raise  # one that was added since is no disk's fault
-                raise self.damaged(self._numbers[place]) from None
+                raise self.damaged(self._numbers[index]) from None
         return made
 
     def append(self, *rows: Mapping[str, Any]) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from cirf.errors import CirfError
 from cirf.progress import SILENT, Progress
 from cirf.store.files import hash_file
-from cirf.store.run_folder import Plan, RunFolder
+from cirf.store.run_folder import RunFolder, StagePlan
 
 LARGE = 2**26
 """Bytes from which a run checks a file only if a stage reads it: hashing many models takes minutes."""
@@ -21,7 +21,7 @@ _TRAINED = ("models", "trials")
 _MODEL = (".safetensors", "tokenizer.json")
 
 
-def is_intact(folder: RunFolder, stage: Plan) -> bool:
+def is_intact(folder: RunFolder, stage: StagePlan) -> bool:
     """Whether a stage is done; false if its record or an earlier one is unreadable."""
     try:
         return folder.is_done(stage)
@@ -30,7 +30,7 @@ def is_intact(folder: RunFolder, stage: Plan) -> bool:
 
 
 def set_damaged_aside(
-    folder: RunFolder, stages: Sequence[Plan], say: Callable[[str], None], largest: int | None = LARGE
+    folder: RunFolder, stages: Sequence[StagePlan], say: Callable[[str], None], largest: int | None = LARGE
 ) -> list[str]:
     """Move stages with damaged files away, so that they are made again, and say so; returns their names.
 
@@ -39,8 +39,8 @@ def set_damaged_aside(
     found = []
     for stage in stages:
         if files := folder.damaged(stage.name, largest):
-            summary, aside = damage(folder, stage.name, files), folder.set_aside(stage.name)
-            say(f"{stage.name}: {summary}; made again; the old folder is kept in {aside}")
+            reason, aside = damage(folder, stage.name, files), folder.set_aside(stage.name)
+            say(f"{stage.name}: {reason}; made again; the old folder is kept in {aside}")
             found.append(stage.name)
     return found
 
@@ -51,11 +51,11 @@ def check_model(folder: Path, progress: Progress = SILENT) -> None:
     Its other files are texts, which a person may edit before a model is published. The folder may be a copy without some of its
     files. Without a record nothing is known, and nothing checked.
     """
-    summary = (RunFolder(folder.parent).manifest(folder.name) or {}).get("files", {})
-    there = [name for name in summary if name.endswith(_MODEL) and ".." not in Path(name).parts and (folder / name).is_file()]
+    hashes = (RunFolder(folder.parent).manifest(folder.name) or {}).get("files", {})
+    there = [name for name in hashes if name.endswith(_MODEL) and ".." not in Path(name).parts and (folder / name).is_file()]
     with progress.task("checking", len(there), "files") as advance:
         for name in there:
-            if hash_file(folder / name) != summary[name]:
+            if hash_file(folder / name) != hashes[name]:
                 raise CirfError(f"{folder / name}: not as it was written; `cirf run` makes it again, or copy the folder again")
             advance(1)
 
@@ -78,7 +78,7 @@ def finished(folder: RunFolder) -> list[str]:
     return [path.as_posix() for path in own]
 
 
-def read_by(stage: Plan) -> list[Plan]:
+def read_by(stage: StagePlan) -> list[StagePlan]:
     """The stages that a stage is made of."""
     return list({part.plan.name: part.plan for part in stage.parts.values()}.values())
 

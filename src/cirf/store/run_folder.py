@@ -60,12 +60,12 @@ def record(details: Mapping[str, Any]) -> str:
 
 
 @dataclass(frozen=True)
-class Plan:
+class StagePlan:
     """A requested stage: its name, what decides its content, and the function that makes it."""
 
     name: str
     section: Mapping[str, Any]
-    inputs: Mapping[str, Plan | Part | str]
+    inputs: Mapping[str, StagePlan | StagePart | str]
     make: Callable[[Path], Mapping[str, Any] | None] = field(compare=False)
     version: int = 1
     together: bool = False
@@ -79,17 +79,17 @@ class Plan:
         return {label: source for label, source in self.inputs.items() if isinstance(source, str)}
 
     @property
-    def parts(self) -> dict[str, Part]:
+    def parts(self) -> dict[str, StagePart]:
         """What it reads of other stages, by label; of most stages all files."""
         sources = ((label, source) for label, source in self.inputs.items() if not isinstance(source, str))
-        return {label: source if isinstance(source, Part) else Part(source, ("",)) for label, source in sources}
+        return {label: source if isinstance(source, StagePart) else StagePart(source, ("",)) for label, source in sources}
 
 
 @dataclass(frozen=True)
-class Part:
+class StagePart:
     """Of a stage, the files whose names begin with one of ``names``: a change in the others does not count."""
 
-    plan: Plan
+    plan: StagePlan
     names: tuple[str, ...]
 
 
@@ -98,7 +98,7 @@ def content_of(files: Mapping[str, str], names: tuple[str, ...] = ("",)) -> str:
     return hash_json({file: digest for file, digest in files.items() if file.startswith(names)})
 
 
-def key_of(plan: Plan, inputs: Mapping[str, str]) -> str:
+def key_of(plan: StagePlan, inputs: Mapping[str, str]) -> str:
     """The key of a stage by the contents of its inputs."""
     return hash_json({"stage": plan.name, "version": plan.version, "section": plan.section, "inputs": inputs})
 
@@ -231,15 +231,15 @@ class RunFolder:
             raise CirfError(f"{self.folder(name)}: the stage is not finished; run `cirf run` first")
         return content_of(manifest["files"], part)
 
-    def key(self, plan: Plan) -> str | None:
+    def key(self, plan: StagePlan) -> str | None:
         """The key of a stage, or ``None`` while an input is not finished or is itself out of date."""
         return self._key(plan, {})
 
-    def is_done(self, plan: Plan) -> bool:
+    def is_done(self, plan: StagePlan) -> bool:
         """Whether a finished stage with this very key is there."""
         return self._done(plan, {}) is not None
 
-    def _key(self, plan: Plan, seen: dict[int, dict[str, Any] | None]) -> str | None:
+    def _key(self, plan: StagePlan, seen: dict[int, dict[str, Any] | None]) -> str | None:
         inputs = plan.given
         for label, part in plan.parts.items():
             before = self._done(part.plan, seen)
@@ -248,14 +248,14 @@ class RunFolder:
             inputs[label] = content_of(before["files"], part.names)
         return key_of(plan, inputs)
 
-    def _done(self, plan: Plan, seen: dict[int, dict[str, Any] | None]) -> dict[str, Any] | None:
+    def _done(self, plan: StagePlan, seen: dict[int, dict[str, Any] | None]) -> dict[str, Any] | None:
         """The record of a stage that is done; ``seen`` has those looked at before, for many ways lead to the first stages."""
         if id(plan) not in seen:
             manifest = self.manifest(plan.name)
             seen[id(plan)] = manifest if manifest is not None and manifest["key"] == self._key(plan, seen) else None
         return seen[id(plan)]
 
-    def state(self, plan: Plan) -> StageState:
+    def state(self, plan: StagePlan) -> StageState:
         """The state that a rerun would find."""
         manifest, key = self.manifest(plan.name), self.key(plan)
         begun = key is not None and any(self._work.glob(f"{_flat(plan.name)}-{key[:16]}*"))
@@ -268,7 +268,7 @@ class RunFolder:
         summary, timings = (self.manifest(name) or {})["summary"], _read_timings(self.folder(name))
         return StageState(name, state, summary.get("rows"), timings.get("seconds"), tuple(summary.get("notes", ())))
 
-    def run(self, plan: Plan) -> Path:
+    def run(self, plan: StagePlan) -> Path:
         """The stage's folder, made now unless it is there already. Its inputs must be finished."""
         key, work = self._ask(plan)
         if not self.is_done(plan):
@@ -276,7 +276,7 @@ class RunFolder:
             self._place(work, self.folder(plan.name))
         return self.folder(plan.name)
 
-    def _make(self, plan: Plan, key: str, work: Path) -> None:
+    def _make(self, plan: StagePlan, key: str, work: Path) -> None:
         """Make and seal a stage in the folder to work in."""
         self._tidy(plan, work)
         if not (work / _MANIFEST).exists():  # else it was complete when a kill prevented the rename
@@ -284,7 +284,7 @@ class RunFolder:
             summary = dict(plan.make(work) or {})
             self._seal(plan, key, work, summary, before + time.perf_counter() - started)
 
-    def run_together(self, plan: Plan) -> Path:
+    def run_together(self, plan: StagePlan) -> Path:
         """As ``run``, with every process of ``accelerate launch`` inside the stage; the main one alone commits it.
 
         What another number of processes has begun goes on.
@@ -306,13 +306,13 @@ class RunFolder:
             self._place(work, self.folder(plan.name))
         return self.folder(plan.name)
 
-    def _ask(self, plan: Plan) -> tuple[str, Path]:
+    def _ask(self, plan: StagePlan) -> tuple[str, Path]:
         key = self.key(plan)
         if key is None:
             raise CirfError(f"stage {plan.name}: an input is not finished")
         return key, self._work / f"{_flat(plan.name)}-{key[:16]}"
 
-    def _tidy(self, plan: Plan, work: Path) -> None:
+    def _tidy(self, plan: StagePlan, work: Path) -> None:
         """Make the folder to work in; remove progress towards other keys, and what a kill left of files being written."""
         for other in self._begun(plan):
             if other != work:
@@ -329,7 +329,7 @@ class RunFolder:
             return None
         return manifest if manifest is not None and manifest["key"] == key else None
 
-    def take(self, plan: Plan, other: RunFolder) -> Path:
+    def take(self, plan: StagePlan, other: RunFolder) -> Path:
         """Take the finished stage over from another run's folder, which has it (``found``): it lands whole or not at all.
 
         Every file is checked against the hash in the stage's record; the folder then holds what it would if it had been made
@@ -353,7 +353,7 @@ class RunFolder:
             shutil.rmtree(begun)
         return self.folder(plan.name)
 
-    def sweep(self, plans: Sequence[Plan] = ()) -> None:
+    def sweep(self, plans: Sequence[StagePlan] = ()) -> None:
         """Remove what a kill left of stages that had given way to new ones or were on their way from another run, and progress
         of ``plans`` that are done."""
         for old in (*self._work.glob("*.old"), *self._work.glob("*.taken")):
@@ -363,12 +363,12 @@ class RunFolder:
                 for other in self._begun(plan):
                     shutil.rmtree(other)
 
-    def _begun(self, plan: Plan) -> list[Path]:
+    def _begun(self, plan: StagePlan) -> list[Path]:
         """Folders of progress on a stage, for any key; those of a stage whose name only begins alike are not among them."""
         form = re.compile(re.escape(_flat(plan.name)) + r"-[0-9a-f]{16}(x[0-9]+)?")
         return [path for path in self._work.glob("*") if form.fullmatch(path.name)]
 
-    def _seal(self, plan: Plan, key: str, work: Path, summary: dict[str, Any], seconds: float) -> None:
+    def _seal(self, plan: StagePlan, key: str, work: Path, summary: dict[str, Any], seconds: float) -> None:
         timings = _read_timings(work)
         timings["seconds"] = round(seconds, 3)
         write_atomic(work / _TIMINGS, to_json(timings))

@@ -15,7 +15,7 @@ _NOWHERE = ".left-out"
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class RunView:
     """A run's folder and the names of its stages to show; ``None``: all that are there."""
 
     root: Path

@@ -89,11 +89,11 @@ class Calculator:
 
     def _line(self, own: Sequence[int]) -> tuple[int, bool]:
         """Where the last line begins, and whether it follows a functional or special token."""
-        for place in range(len(own) - 1, max(-1, len(own) - _SEEN - 1), -1):
-            if own[place] in self._marks:
-                return place + 1, True
-            if "\n" in self._piece(own[place]):
-                return place, False
+        for index in range(len(own) - 1, max(-1, len(own) - _SEEN - 1), -1):
+            if own[index] in self._marks:
+                return index + 1, True
+            if "\n" in self._piece(own[index]):
+                return index, False
         return max(0, len(own) - _SEEN - 1), False
 
     def _next(self, written: str, exact: Sequence[str], liked: int) -> tuple[list[int], list[int]]:

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import torch
 
 from cirf.errors import CirfError
-from cirf.lm.decoding.prefix_cache import Beginnings, Begun
-from cirf.lm.decoding.rounds import OnStep, Watch, batches, generate_in_rounds, is_movable, past_of, take_rows
+from cirf.lm.decoding.prefix_cache import PrefilledPrompts, Prefiller
+from cirf.lm.decoding.rounds import OnStep, RoundCriterion, batches, generate_in_rounds, is_movable, past_of, take_rows
 from cirf.lm.decoding.sampling import NO_VOTE, draw, drawing
 from cirf.lm.prompt import encode, stop_ids
 
@@ -37,13 +37,13 @@ class Decoding:
     seed: int = 0
     """Of the random numbers. Every answer has its own, seeded by this, its prompt and its number: it is the same answer in
     every batch, up to rounding."""
-    prefixes: Beginnings | None = None
+    prefixes: Prefiller | None = None
     """Computes the beginning of prompts by other means: a shared part once for all, or thoughts of the model; ``None``: prompts
     are read token by token."""
     steer: Steer = tuple
     """Makes the logits processors of a batch; they come before the drawing."""
 
-    def begin(self, prompts: Sequence[list[int]]) -> Begun | None:
+    def begin(self, prompts: Sequence[list[int]]) -> PrefilledPrompts | None:
         """The computed beginnings of encoded prompts; ``None`` without ``prefixes``."""
         return None if self.prefixes is None else self.prefixes.begin(prompts)
 
@@ -122,7 +122,9 @@ def generate(
     return [outputs[i] for i in range(len(prompts))]
 
 
-def go_on(model: Any, tokenizer: Any, begun: Begun, cap: int, written: Sequence[Sequence[int]]) -> list[Output]:
+def continue_generation(
+    model: Any, tokenizer: Any, begun: PrefilledPrompts, cap: int, written: Sequence[Sequence[int]]
+) -> list[Output]:
     """Greedy outputs of one batch of rows that were begun already.
 
     ``written`` [b]: ids at the end of each row that count as the model's own: they are part of its output, and of its cap.
@@ -148,7 +150,7 @@ def generate_one(
     """One answer at batch 1 with its times, tokenising and decoding included: that of `generate` for this prompt.
 
     ``on_text`` is given the text so far as it grows, for showing an answer while it is written. The time holds what
-    the ``prefixes`` of ``decoding`` have not kept yet (see `Beginnings.prepare`).
+    the ``prefixes`` of ``decoding`` have not kept yet (see `Prefiller.prepare`).
     """
     stops = stop_ids(model, tokenizer)
     made: list[int] = []
@@ -253,7 +255,7 @@ def _memory(refused: str) -> Iterator[None]:
 
 def output_of(tokenizer: Any, ids: list[int], stops: Collection[int]) -> Output:
     """What the ids written after a prompt say, up to the first of ``stops``."""
-    end = next((place for place, token in enumerate(ids) if token in stops), None)
+    end = next((index for index, token in enumerate(ids) if token in stops), None)
     body = ids if end is None else ids[:end]
     text = tokenizer.decode(body, skip_special_tokens=False, clean_up_tokenization_spaces=False)
     count = len(ids) if end is None else end + 1
@@ -271,7 +273,7 @@ def _sampled(
         return _decode(model, [ids] * len(numbers), cap, stops, decoding, draws, on_step, begin)
 
 
-def _shared(model: Any, decoding: Decoding, prompts: Sequence[list[int]]) -> Begun | None:
+def _shared(model: Any, decoding: Decoding, prompts: Sequence[list[int]]) -> PrefilledPrompts | None:
     """All but the last token of a prompt, of which ``prompts`` [b] are copies, computed once; ``None`` where the model keeps
     another kind of cache."""
     ids, count = prompts[0], len(prompts)
@@ -289,7 +291,7 @@ def _shared(model: Any, decoding: Decoding, prompts: Sequence[list[int]]) -> Beg
     if not is_movable(cache):
         return None
     take_rows(cache, torch.zeros(count, dtype=torch.long, device=model.device))
-    return Begun([ids] * count, [len(ids) - 1] * count, cache)
+    return PrefilledPrompts([ids] * count, [len(ids) - 1] * count, cache)
 
 
 def _decode(
@@ -300,7 +302,7 @@ def _decode(
     decoding: Decoding,
     draws: Sequence[str],
     on_step: OnStep | None = None,
-    begin: Callable[[Sequence[list[int]]], Begun | None] | None = None,
+    begin: Callable[[Sequence[list[int]]], PrefilledPrompts | None] | None = None,
 ) -> list[list[int]]:
     """Ids written after encoded prompts, all in one batch where the model allows that, up to ``cap`` or the first of ``stops``.
 
@@ -312,7 +314,7 @@ def _decode(
         own = [prompts[place] for place in places]
         begun = (begin or decoding.begin)(own)
         processors = decoding.processors(model, [draws[place] for place in places] if draws else ())
-        rows = None if on_step is None else Watch(len(own), partial(_renumbered, on_step, places))
+        rows = None if on_step is None else RoundCriterion(len(own), partial(_renumbered, on_step, places))
         written |= zip(places, _generate(model, own, cap, stops, begun, processors, rows), strict=True)
     return [written[place] for place in range(len(prompts))]
 
@@ -327,9 +329,9 @@ def _generate(
     prompts: list[list[int]],
     cap: int,
     stops: list[int],
-    begun: Begun | None = None,
+    begun: PrefilledPrompts | None = None,
     processors: Sequence[Any] = (),
-    rows: Watch | None = None,
+    rows: RoundCriterion | None = None,
 ) -> list[list[int]]:
     """Ids written after a batch of encoded prompts, of which ``begun`` may hold the beginnings."""
     from transformers import GenerationConfig

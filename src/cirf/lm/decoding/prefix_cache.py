@@ -33,7 +33,7 @@ Layers = list[tuple[torch.Tensor, torch.Tensor]]
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class PrefilledPrompts:
     """The state from which a generation starts: ``cache`` holds the first ``heads[row]`` positions of every row of ``prompts``,
     padded on the left to the longest of them. At least one token of a row is left to compute."""
 
@@ -42,19 +42,19 @@ class Begun:
     cache: Any
 
 
-class Beginnings(Protocol):
+class Prefiller(Protocol):
     """Computes the beginning of prompts to one model by other means than token by token."""
 
     def prepare(self, prompts: Sequence[str]) -> None:
         """Compute now what rendered prompts need and what is kept for others, if anything is."""
         ...
 
-    def begin(self, prompts: Sequence[list[int]]) -> Begun | None:
+    def begin(self, prompts: Sequence[list[int]]) -> PrefilledPrompts | None:
         """A cache for a batch of these prompts, a row each, and the prompts in their new form; ``None``: no cache."""
         ...
 
 
-class Prefixes:
+class PromptOpenings:
     """The openings of prompts to one model, with their keys and values as soon as they were needed.
 
     Openings are matched by tokens, not by text. The match depends on the prompt and the openings alone, not on earlier questions,
@@ -84,7 +84,7 @@ class Prefixes:
             self._layers(ids[:head])
 
     @torch.inference_mode()
-    def begin(self, prompts: Sequence[list[int]]) -> Begun | None:
+    def begin(self, prompts: Sequence[list[int]]) -> PrefilledPrompts | None:
         """A cache for a batch of these prompts, a row each; ``None`` where they share no opening, or where the model keeps its
         past in another way than key by key (sliding windows, states)."""
         heads = self.heads(prompts)
@@ -92,7 +92,7 @@ class Prefixes:
         rows = [self._layers(ids[:head]) for ids, head in zip(prompts, heads, strict=True)]
         if longest == 0 or not self._plain:
             return None
-        return Begun(list(prompts), heads, joined(rows, longest))
+        return PrefilledPrompts(list(prompts), heads, joined(rows, longest))
 
     def _layers(self, ids: list[int]) -> Layers:
         """Keys and values of these tokens, kept or computed; nothing of nothing, and of a model that keeps others."""
@@ -129,7 +129,7 @@ class SharedPrompts:
         """Nothing is kept."""
 
     @torch.inference_mode()
-    def begin(self, prompts: Sequence[list[int]]) -> Begun | None:
+    def begin(self, prompts: Sequence[list[int]]) -> PrefilledPrompts | None:
         """A cache for a batch of these prompts; ``None`` where all differ, or where the model's cache has no rows to repeat."""
         different = list(dict.fromkeys(map(tuple, prompts)))
         heads = [len(ids) - 1 for ids in different]
@@ -145,7 +145,7 @@ class SharedPrompts:
             return None
         numbers = {row: number for number, row in enumerate(different)}
         take_rows(cache, torch.tensor([numbers[tuple(row)] for row in prompts], device=device))
-        return Begun(list(prompts), [len(row) - 1 for row in prompts], cache)
+        return PrefilledPrompts(list(prompts), [len(row) - 1 for row in prompts], cache)
 
 
 def _shared(ids: Sequence[int], opening: Sequence[int]) -> int:
@@ -177,7 +177,7 @@ def is_plain(cache: Any) -> bool:
 def _side_by_side(rows: Sequence[torch.Tensor | None], like: torch.Tensor, longest: int) -> torch.Tensor:
     """Rows [1 x heads x tokens x width] as one tensor [rows x heads x longest x width], zeros on the left of shorter ones."""
     made = like.new_zeros(len(rows), like.shape[1], longest, like.shape[3])
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         if row is not None:
-            made[place, :, longest - row.shape[2] :] = row[0]
+            made[index, :, longest - row.shape[2] :] = row[0]
     return made

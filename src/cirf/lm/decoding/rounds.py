@@ -68,11 +68,11 @@ def batches(model: Any, rows: Sequence[Sequence[int]]) -> list[list[int]]:
     """Which of some rows can be decoded in one batch, by their places: all; those of one length, where padding on the left
     changes what the model answers; or each by itself, where a second row does."""
     if len(rows) < 2:
-        return [[place] for place in range(len(rows))]
+        return [[index] for index in range(len(rows))]
     together = _together(model)
     groups: dict[Any, list[int]] = {}
-    for place, row in enumerate(rows):
-        groups.setdefault({"all": None, "equal lengths": len(row)}.get(together, -1 - place), []).append(place)
+    for index, row in enumerate(rows):
+        groups.setdefault({"all": None, "equal lengths": len(row)}.get(together, -1 - index), []).append(index)
     return list(groups.values())
 
 
@@ -98,8 +98,8 @@ def _tried(model: Any) -> str:
     from transformers import GenerationConfig
 
     known = model.get_input_embeddings().weight.shape[0]
-    row = [(7 * place + 3) % known for place in range(5)]
-    padding = [(11 * place + 5) % known for place in range(6)]
+    row = [(7 * index + 3) % known for index in range(5)]
+    padding = [(11 * index + 5) % known for index in range(6)]
 
     def logits(ids: list[list[int]], before: int = 0) -> torch.Tensor:
         settings = GenerationConfig(  # type: ignore[no-untyped-call]
@@ -126,7 +126,7 @@ OnStep = Callable[[Sequence[int], Sequence[int]], Sequence[bool]]
 is finished."""
 
 
-class Watch:
+class RoundCriterion:
     """A stopping criterion in the sense of ``transformers`` for one batch of ``count`` rows.
 
     ``over``: for each row still in the batch, whether it has ended.
@@ -161,7 +161,7 @@ def generate_in_rounds(
     settings: Any,
     processors: Sequence[Any] = (),
     cache: Any = None,
-    watch: Watch | None = None,
+    watch: RoundCriterion | None = None,
 ) -> list[list[int]]:
     """The ids written after each row of ``ids`` [b x s] (padded on the left, ``mask`` [b x s]).
 

@@ -81,7 +81,7 @@ def expression(at_most: Mapping[int, int], names: TokenNames, opened: bool) -> s
     return f"{'' if opened else names.start}{others}{counted}{names.end}[^<]{{1,80}}"
 
 
-class Steered:
+class SteeringProcessor:
     """A logits processor in the sense of ``transformers``, for one batch: ids after the first prompt it sees are the model's.
 
     Args:

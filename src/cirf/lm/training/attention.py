@@ -55,7 +55,7 @@ Tree = dict[str, torch.Tensor]
 among the b*s positions; ``again`` [m]: positions that share a node with an earlier one."""
 
 
-class Unfit(Exception):
+class UnsupportedAttention(Exception):
     """A model whose attention is not plain causal attention."""
 
 
@@ -132,15 +132,15 @@ def attend(
 ) -> tuple[torch.Tensor, None]:
     """Causal attention of each row of a tree: query [1 x h x t x d], key and value [1 x g x t x d], result [1 x t x h x d].
 
-    `Unfit` where a model asks for more than that.
+    `UnsupportedAttention` where a model asks for more than that.
     """
-    asked = {name for name, value in more.items() if name not in _KNOWN and value is not None}
-    if cirf_tree is None or attention_mask is not None or dropout or (asked - {"sliding_window"}):
-        raise Unfit
+    unknown = {name for name, value in more.items() if name not in _KNOWN and value is not None}
+    if cirf_tree is None or attention_mask is not None or dropout or (unknown - {"sliding_window"}):
+        raise UnsupportedAttention
     places, first = cirf_tree["places"], cirf_tree["first"]
     b, s = places.shape
     if more.get("sliding_window") is not None and s > more["sliding_window"]:
-        raise Unfit
+        raise UnsupportedAttention
     flat = places.flatten()
 
     def rows(x: torch.Tensor) -> torch.Tensor:  # [1 x h x t x d] -> [b x h x s x d]
@@ -202,7 +202,7 @@ def _same(model: Any, longest: int) -> bool:
         wanted = model(input_ids=rows, use_cache=False).logits.float()
         model.set_attn_implementation(NAME)
         found = model(input_ids=ids, position_ids=positions, use_cache=False, cirf_tree=tree).logits.float()
-    except (Unfit, TypeError, ValueError, RuntimeError, IndexError):
+    except (UnsupportedAttention, TypeError, ValueError, RuntimeError, IndexError):
         return False
     finally:
         model.set_attn_implementation(kernel)

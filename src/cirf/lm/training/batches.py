@@ -145,16 +145,16 @@ def collate(features: Sequence[Feature], padding: int) -> dict[str, torch.Tensor
     longest = max(len(feature.ids) for feature in features)
     ids = torch.full((len(features), longest), padding)
     labels = torch.full((len(features), longest), IGNORED)
-    for place, feature in enumerate(features):
+    for index, feature in enumerate(features):
         row = torch.tensor(feature.ids)
-        ids[place, : len(row)] = row
-        labels[place, feature.start : len(row)] = row[feature.start :]
+        ids[index, : len(row)] = row
+        labels[index, feature.start : len(row)] = row[feature.start :]
     batch = {"input_ids": ids, "labels": labels}
     if any(feature.skipped for feature in features):
         places = torch.arange(longest).repeat(len(features), 1)
-        for place, feature in enumerate(features):
+        for index, feature in enumerate(features):
             if feature.skipped is not None:
-                places[place, feature.skipped[0] :] += feature.skipped[1]
+                places[index, feature.skipped[0] :] += feature.skipped[1]
         batch["position_ids"] = places
     return batch
 

@@ -21,25 +21,25 @@ import torch
 from accelerate.utils import broadcast_object_list
 from transformers import TrainerCallback
 
-from cirf.lm.training.spec import Look
-from cirf.lm.training.trainer import Diverged, Trained
+from cirf.lm.training.spec import EarlyLook
+from cirf.lm.training.trainer import AlreadyTrained, DivergedError
 
 
-def look_at(epoch: int, total: int) -> int | None:
+def check_update(epoch: int, total: int) -> int | None:
     """The update after which to look: the end of the first epoch by which a third of the training is done. ``None`` if that is
     the last."""
     at = epoch * max(1, math.ceil(total / 3 / epoch))
     return at if at < total else None
 
 
-class Glance(TrainerCallback):
+class EarlyCheck(TrainerCallback):
     """Shows the model, ready to answer, to ``look`` once, and ends the training where that says so.
 
     ``ended`` is the reason, on every process the main one's; ``None``: it was not ended.
     """
 
-    def __init__(self, look: Look, model: Any, at: int, autocast: Callable[[], AbstractContextManager[None]]) -> None:
-        """``model`` is the backbone with its adapters, ``at`` from `look_at`, ``autocast`` the trainer's number format."""
+    def __init__(self, look: EarlyLook, model: Any, at: int, autocast: Callable[[], AbstractContextManager[None]]) -> None:
+        """``model`` is the backbone with its adapters, ``at`` from `check_update`, ``autocast`` the trainer's number format."""
         self._look, self._model, self._at, self._autocast = look, model, at, autocast
         self.ended: str | None = None
 
@@ -50,7 +50,7 @@ class Glance(TrainerCallback):
         found = [self._looked(state.max_steps) if state.is_world_process_zero else None]
         self.ended = broadcast_object_list(found)[0]
         if self.ended is not None:
-            raise Trained
+            raise AlreadyTrained
 
     def _looked(self, updates: int) -> str | None:
         """Answers are written with the kernel that the model came with: those of trainings keep no cache."""
@@ -75,7 +75,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _USUAL = (signal.SIG_DFL, signal.default_int_handler)
 
 
-class Stop(TrainerCallback):
+class StopOnSignal(TrainerCallback):
     """Saves after the update in which a signal came, then acts on the signal."""
 
     def __init__(self) -> None:
@@ -122,7 +122,7 @@ class Stop(TrainerCallback):
         try:
             yield
             self._obey()  # it may have come after the last update
-        except Diverged:
+        except DivergedError:
             self._obey()
             raise
         finally:

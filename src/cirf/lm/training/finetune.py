@@ -20,14 +20,14 @@ from cirf.lm.prompt import end_token
 from cirf.lm.saving import check_tokenizer
 from cirf.lm.training.attention import as_trees, for_rows
 from cirf.lm.training.batches import Row
-from cirf.lm.training.callbacks import Glance, Stop, look_at
+from cirf.lm.training.callbacks import EarlyCheck, StopOnSignal, check_update
 from cirf.lm.training.checkpoints import clean, disk_errors, latest
 from cirf.lm.training.history import History, code_rows, history_of, survivals
 from cirf.lm.training.new_token_rows import TrainableRows, scale_learning_rate
 from cirf.lm.training.objective import Objective
 from cirf.lm.training.sharding import blank_copy, check_launch, fill, free_gathered, gathered, refusal, shard, unseen
 from cirf.lm.training.spec import TrainingData, TrainingSpec, training_data
-from cirf.lm.training.trainer import Course, ReleaseMemory, TargetTrainer, Trained, arguments
+from cirf.lm.training.trainer import AlreadyTrained, ReleaseMemory, TargetTrainer, TrainingControl, arguments
 from cirf.progress import SILENT, Progress
 
 _OBJECTIVE_MODULE = "cirf_beside"
@@ -185,12 +185,12 @@ def _trainer(
         return TargetTrainer(learner.model, args, data, spec, objective, padding, prepare)
 
 
-def _glance(trainer: TargetTrainer, learner: _Learner, data: TrainingData, spec: TrainingSpec) -> Glance | None:
+def _glance(trainer: TargetTrainer, learner: _Learner, data: TrainingData, spec: TrainingSpec) -> EarlyCheck | None:
     """Have ``spec.look`` called, if there is anything to look at: with parts of weights no answers can be written."""
-    at = look_at(data.plan.epoch, data.plan.total)
+    at = check_update(data.plan.epoch, data.plan.total)
     if spec.look is None or at is None or sharded():
         return None
-    glance = Glance(spec.look, learner.base, at, trainer.accelerator.autocast)
+    glance = EarlyCheck(spec.look, learner.base, at, trainer.accelerator.autocast)
     trainer.add_callback(glance)
     return glance
 
@@ -216,12 +216,14 @@ def _run(trainer: TargetTrainer, data: TrainingData, spec: TrainingSpec, progres
             found = [data.problems[row] or f"row {row}" for row in trainer.rows_of(update)]
             return ", ".join(found[:_NAMED]) + (f" and {len(found) - _NAMED} more" if len(found) > _NAMED else "")
 
-        trainer.add_callback(Course(save, every, validate, stack, progress, f"fine-tuning {spec.method}", rows, data.curriculum))
+        trainer.add_callback(
+            TrainingControl(save, every, validate, stack, progress, f"fine-tuning {spec.method}", rows, data.curriculum)
+        )
         if trainer.args.use_cpu:
             trainer.add_callback(ReleaseMemory())
-        stop = Stop()
-        trainer.add_callback(stop)  # after `Course`, which says when to save
-        with disk_errors(root), stop.listening(trainer.accelerator.num_processes), contextlib.suppress(Trained):
+        stop = StopOnSignal()
+        trainer.add_callback(stop)  # after `TrainingControl`, which says when to save
+        with disk_errors(root), stop.listening(trainer.accelerator.num_processes), contextlib.suppress(AlreadyTrained):
             trainer.train(resume_from_checkpoint=None if resume is None else str(resume))
     seconds = trainer.seconds()
     updates = trainer.state.global_step

@@ -34,7 +34,7 @@ from cirf.lm.decoding.prefix_cache import SharedPrompts
 from cirf.lm.decoding.sampling import seed_of
 from cirf.lm.prompt import encode, end_token
 from cirf.lm.training.batches import Feature
-from cirf.lm.training.callbacks import Stop
+from cirf.lm.training.callbacks import StopOnSignal
 from cirf.lm.training.checkpoints import clean, complete, disk_errors, latest
 from cirf.lm.training.finetune import batch_kernel
 from cirf.lm.training.loss import Answer, advantages, divergence, learnable, token_losses, token_weights
@@ -71,7 +71,7 @@ class Questions:
 
 
 @dataclass
-class _Course:
+class _RewardState:
     """The state in a checkpoint besides weights: the progress and the questions seen. ``tries`` holds, by question, how
     many of its answers were right and how many there were."""
 
@@ -116,7 +116,7 @@ class RewardTraining:
             weight_decay=0.0,
         )
         group_queries(policy)
-        self.course = _Course()
+        self.course = _RewardState()
         self.best: dict[str, torch.Tensor] = {}
         self.objective = Objective()
 
@@ -128,7 +128,7 @@ class RewardTraining:
             keep_freed_memory()
         self._resume(root)
         longest = max(map(len, self.encoded.values())) + self.questions.cap
-        course, stop = self.course, Stop()
+        course, stop = self.course, StopOnSignal()
         kernel = batch_kernel(self._base, self.objective, longest, str(device))
         bar = progress.task(title, self.how.updates, "updates", course.update)
         with disk_errors(root), kernel, in_place(self.model), stop.listening(), bar as advance:
@@ -164,14 +164,14 @@ class RewardTraining:
         course.update += 1
         recent = course.losses[-_RECENT:]
         share = sum(row["learned"] for row in recent) / sum(row["questions"] for row in recent) if recent else 1.0
-        asked = set[int]()
+        seen = set[int]()
         for number in range(self.how.draws):
             missing = self.how.questions - len(groups)
-            if missing <= 0 or len(asked) == len(self.questions.training):
+            if missing <= 0 or len(seen) == len(self.questions.training):
                 break
             wanted = min(math.ceil(missing / max(share, 0.1)), 2 * self.how.questions)
-            chosen = self._choose(number, wanted, asked)
-            asked |= {*chosen}
+            chosen = self._choose(number, wanted, seen)
+            seen |= {*chosen}
             fresh = self._draw(number, chosen)
             drawn += fresh
             groups += [kept for group in fresh if (kept := learnable(group, self.how))]
@@ -204,7 +204,7 @@ class RewardTraining:
         """Answers to the chosen questions, in one batch; a list for each question."""
         how, prompts = self.how, self.questions.training
         rows = [question for question in chosen for _ in range(how.answers)]
-        called = [f"{self.seed} {self.course.update} {number} {place}" for place in range(len(rows))]
+        called = [f"{self.seed} {self.course.update} {number} {index}" for index in range(len(rows))]
         outputs = generate(
             self.policy,
             self.tokenizer,
@@ -215,9 +215,9 @@ class RewardTraining:
             seeds=[seed_of(text) for text in called],
         )
         groups = []
-        for place, question in enumerate(chosen):
+        for index, question in enumerate(chosen):
             group = []
-            for output in outputs[place * how.answers : (place + 1) * how.answers]:
+            for output in outputs[index * how.answers : (index + 1) * how.answers]:
                 reward, right = self.questions.judge(question, output)
                 group.append(Answer(self.encoded[prompts[question]], output.ids, reward, right, output.truncated))
             tries = self.course.tries.setdefault(str(question), [0, 0])
@@ -268,8 +268,8 @@ class RewardTraining:
         old: list[torch.Tensor] = []
         for turn in range(how.iterations):
             total, entropy, apart, tokens = 0.0, 0.0, 0.0, 0
-            for place, part in enumerate(passes):
-                made = self._pass(part, old[place] if turn else None, measured)
+            for index, part in enumerate(passes):
+                made = self._pass(part, old[index] if turn else None, measured)
                 made["loss"].backward()
                 old += [] if turn else [made["logs"]]
                 total, entropy = total + made["loss"].item(), entropy + made["entropy"]
@@ -280,9 +280,9 @@ class RewardTraining:
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
             if turn == 0:
-                summary = {"entropy": round(entropy / tokens, 6)} | ({"kl": round(apart / tokens, 6)} if measured else {})
+                measures = {"entropy": round(entropy / tokens, 6)} | ({"kl": round(apart / tokens, 6)} if measured else {})
         self._sync()
-        return {"loss": total, "gradient_norm": float(norm), "learning_rate": rate} | summary
+        return {"loss": total, "gradient_norm": float(norm), "learning_rate": rate} | measures
 
     def _passes(self, rows: Sequence[tuple[Answer, float, float]]) -> Iterator[list[tuple[Answer, float, float]]]:
         """The rows in parts that fit the limit of logits."""
@@ -335,7 +335,7 @@ class RewardTraining:
         if not prompts or known == course.update or not (course.update % how.eval_steps == 0 or last):
             return
         outputs = generate(self.policy, self.tokenizer, prompts, self.questions.cap, batch_size=64)
-        judged = [self.questions.right(place, output) for place, output in enumerate(outputs)]
+        judged = [self.questions.right(index, output) for index, output in enumerate(outputs)]
         row = {
             "update": course.update,
             "right": round(fmean(right for _, right in judged), 6),
@@ -389,7 +389,7 @@ class RewardTraining:
         clean(root)
         if folder is None:
             return
-        self.course = _Course(**json.loads((folder / "course.json").read_text()))
+        self.course = _RewardState(**json.loads((folder / "course.json").read_text()))
         with contextlib.suppress(FileNotFoundError):
             self.best = load_file(folder / "best.safetensors")
         self.optimizer.load_state_dict(torch.load(folder / "optimizer.pt", weights_only=True))
@@ -398,19 +398,19 @@ class RewardTraining:
     def _line(self, row: dict[str, Any]) -> str:
         """A summary of the last update."""
         sampling, whole, tokens = self._rates
-        summary = f"reward {row['reward']:.3g}, {row['right']:.0%} right, {row['tokens']:.1f} tokens"
-        summary += f", entropy {row['entropy']:.2f}" if "entropy" in row else ", nothing to learn from"
-        summary += f", KL {row['kl']:.3g}" if "kl" in row else ""
-        summary += f", {tokens / sampling:,.0f} tokens/s sampled ({sampling / whole:.0%} of the time)"
+        line = f"reward {row['reward']:.3g}, {row['right']:.0%} right, {row['tokens']:.1f} tokens"
+        line += f", entropy {row['entropy']:.2f}" if "entropy" in row else ", nothing to learn from"
+        line += f", KL {row['kl']:.3g}" if "kl" in row else ""
+        line += f", {tokens / sampling:,.0f} tokens/s sampled ({sampling / whole:.0%} of the time)"
         validated = self.course.validation
-        return summary + (f", validation {validated[-1]['right']:.1%}" if validated else "")
+        return line + (f", validation {validated[-1]['right']:.1%}" if validated else "")
 
     def _history(self) -> dict[str, Any]:
         course, how = self.course, self.how
         counts = {"parameters": sum(p.numel() for p in self.policy.parameters())}
         counts["trainable_parameters"] = sum(p.numel() for p in self.trained.values())
         best = {} if course.best is None else {"best_update": course.best["update"], "best_right": course.best["right"]}
-        summary: dict[str, Any] = {
+        history: dict[str, Any] = {
             "adaptation": how.adaptation,
             "rows": len(self.questions.training),
             "validation_rows": len(self.questions.held_out),
@@ -422,4 +422,4 @@ class RewardTraining:
             "losses": course.losses,
             "validation": course.validation,
         }
-        return summary | ({} if course.ended is None else {"ended": course.ended})
+        return history | ({} if course.ended is None else {"ended": course.ended})

@@ -44,12 +44,12 @@ def check_launch() -> None:
 @contextlib.contextmanager
 def unseen() -> Iterator[None]:
     """Within, accelerate's objects are created as for data-parallel training; otherwise they would shard the model again."""
-    asked = os.environ.pop("ACCELERATE_USE_FSDP", None)
+    requested = os.environ.pop("ACCELERATE_USE_FSDP", None)
     try:
         yield
     finally:
-        if asked is not None:
-            os.environ["ACCELERATE_USE_FSDP"] = asked
+        if requested is not None:
+            os.environ["ACCELERATE_USE_FSDP"] = requested
 
 
 def refusal(method: str) -> CirfError:

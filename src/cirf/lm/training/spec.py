@@ -14,10 +14,10 @@ from cirf.lm.training.batches import Feature, Row, tokenise
 from cirf.lm.training.objective import Curriculum, CurriculumRow, Objective
 from cirf.recipe import schema
 
-Look = Callable[[Any, int, int], str | None]
+EarlyLook = Callable[[Any, int, int], str | None]
 """Given the model, the updates made and all updates: why the training is to end, or ``None``."""
 
-Teach = Callable[[list[CurriculumRow], list[CurriculumRow], int], Curriculum | None]
+MakeCurriculum = Callable[[list[CurriculumRow], list[CurriculumRow], int], Curriculum | None]
 """Makes a curriculum of the training rows, the validation rows and the updates of an epoch."""
 
 
@@ -39,13 +39,13 @@ class TrainingSpec:
     """Ids of new rows that are read and never written; LoRA trains them in the input matrix alone."""
     ends: bool = True
     """Whether the end token is a target."""
-    teach: Teach | None = None
+    teach: MakeCurriculum | None = None
     """Makes the curriculum; ``None``: the rows are the same throughout."""
     objective: Objective | None = None
     """What is minimised; ``None``: the cross-entropy of the targets. Its module is left as training leaves it."""
     frozen: bool = False
     """The model itself is not trained, the objective's module alone is."""
-    look: Look | None = None
+    look: EarlyLook | None = None
     """Shown the model once, about a third of the way (`cirf.lm.training.callbacks`); it may end the training there."""
     device: str | None = None
     """A torch device; ``None``: where the model is."""
@@ -66,7 +66,7 @@ class TrainingSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class UpdatePlan:
     """The number of updates per epoch, in total, and in the warm-up."""
 
     epoch: int
@@ -74,11 +74,11 @@ class Plan:
     warmup: int
 
 
-def plan_updates(rows: int, section: schema.Finetune, epochs: float) -> Plan:
+def plan_updates(rows: int, section: schema.Finetune, epochs: float) -> UpdatePlan:
     """The updates that ``rows`` rows make. A warm-up as long as the whole training is cut to a tenth of it."""
     epoch = section.an_epoch(rows)
     total = max(1, math.ceil(epochs * epoch - 1e-9))
-    return Plan(epoch, total, section.warmup_steps if section.warmup_steps < total else total // 10)
+    return UpdatePlan(epoch, total, section.warmup_steps if section.warmup_steps < total else total // 10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class TrainingData:
     """What the training rows are at each update; ``None``: the same throughout."""
     epochs: float
     """Passes over the rows."""
-    plan: Plan
+    plan: UpdatePlan
     """The updates of these passes."""
 
     @property
@@ -129,7 +129,7 @@ def training_data(tokenizer: Any, train: Sequence[Row], validation: Sequence[Row
 
 def _without(rows: Sequence[Row], dropped: Sequence[int]) -> list[Row]:
     left_out = set(dropped)
-    return [row for place, row in enumerate(rows) if place not in left_out]
+    return [row for index, row in enumerate(rows) if index not in left_out]
 
 
 def _paired(rows: Sequence[Row], features: Sequence[Feature], tokenizer: Any, new_ids: Sequence[int]) -> list[CurriculumRow]:

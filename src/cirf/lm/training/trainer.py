@@ -67,7 +67,7 @@ class Features(torch.utils.data.Dataset[Feature]):
         return self.curriculum.feature(place, *update)
 
 
-class Updates(torch.utils.data.Sampler[Any]):
+class UpdateSampler(torch.utils.data.Sampler[Any]):
     """The rows of another sampler, update by update: the same rows an update on any number of processes.
 
     The processes share the passes of an update. If these do not divide evenly, the update is filled up: with rows without
@@ -140,7 +140,7 @@ class TargetTrainer(Trainer):
     def _get_train_sampler(self, train_dataset: Any = None) -> torch.utils.data.Sampler[Any]:
         batch, processes = self.args.per_device_train_batch_size, self.accelerator.num_processes
         order = LengthSampler(self._lengths, batch, self.args.seed, self._group)
-        return Updates(order, batch, self._passes, processes, self.curriculum is not None, self.objective.plain)
+        return UpdateSampler(order, batch, self._passes, processes, self.curriculum is not None, self.objective.plain)
 
     def rows_of(self, update: int) -> list[int]:
         """The rows of an update, counted from 1, of all processes: their places among the training rows."""
@@ -267,7 +267,7 @@ class TargetTrainer(Trainer):
 
 def answer_places(rows: Sequence[Feature]) -> torch.Tensor:
     """Of the targets of some rows, in order, which belong to the answer [n]."""
-    kept = [place >= row.answer if row.answer is not None else False for row in rows for place in range(row.start, len(row.ids))]
+    kept = [index >= row.answer if row.answer is not None else False for row in rows for index in range(row.start, len(row.ids))]
     return torch.tensor(kept, dtype=torch.bool)
 
 
@@ -275,15 +275,15 @@ def _trainable(model: Any) -> Iterator[tuple[str, torch.nn.Parameter]]:
     return ((name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad)
 
 
-class Diverged(CirfError):
+class DivergedError(CirfError):
     """The loss or gradient of an update is not a number; the message names its rows."""
 
 
-class Trained(Exception):
+class AlreadyTrained(Exception):
     """A training resumed from its last update has nothing left to do; the Trainer would do one update more."""
 
 
-class Course(TrainerCallback):
+class TrainingControl(TrainerCallback):
     """When to evaluate, to save and to forget the optimiser's moments, a bar, and a stop at the last update or where the loss or
     its gradient becomes NaN, before anything is saved, so that the last checkpoint is valid."""
 
@@ -315,7 +315,7 @@ class Course(TrainerCallback):
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.global_step >= state.max_steps:
-            raise Trained
+            raise AlreadyTrained
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         last = state.global_step >= state.max_steps
@@ -330,7 +330,7 @@ class Course(TrainerCallback):
         bad = [what for what in ("loss", "grad_norm") if logs and not math.isfinite(logs.get(what, 0.0))]
         if bad:
             what = {"loss": "the training loss", "grad_norm": "the gradient"}[bad[0]]
-            raise Diverged(
+            raise DivergedError(
                 f"{what} is not a number in update {state.global_step} ({self._rows(state.global_step)}); "
                 "lower finetune.learning_rate"
             )
@@ -371,7 +371,7 @@ def arguments(
         bf16=section.bf16 and computed_in("bfloat16", device) == "bfloat16",
         use_cpu=kind == "cpu",
         seed=seed,
-        # When to log, evaluate and save is decided by `Course`.
+        # When to log, evaluate and save is decided by `TrainingControl`.
         logging_strategy="no",
         eval_strategy="no",
         save_strategy="no",

@@ -42,7 +42,7 @@ def recoded(traces: Sequence[Trace], codes: Codes, size: int, seed: int) -> list
         case "single":
             return [replace(trace, codes=(0,) * len(trace.codes)) for trace in traces]
         case "ordinal":
-            return [replace(trace, codes=tuple(min(place, size - 1) for place in range(len(trace.codes)))) for trace in traces]
+            return [replace(trace, codes=tuple(min(index, size - 1) for index in range(len(trace.codes)))) for trace in traces]
     every = [code for trace in traces for code in trace.codes]
     random.Random(f"codes {seed}").shuffle(every)
     dealt = iter(every)
@@ -199,13 +199,13 @@ class CirfFull(Method):
         counted = calculating(tokenizer) if calculates(self.settings) else tuple
         if not formed(self.settings):
             return counted
-        from cirf.lm.decoding.trace_grammar import Steered
+        from cirf.lm.decoding.trace_grammar import SteeringProcessor
         from cirf.lm.prompt import stop_ids
         from cirf.lm.vocabulary import token_names
 
         how = self.settings.steering()
         names, stops = token_names(self._size, self._delimiters), stop_ids(model, tokenizer)
-        return lambda: (Steered(how, names, tokenizer, stops), *counted())
+        return lambda: (SteeringProcessor(how, names, tokenizer, stops), *counted())
 
     @property
     def _unsaid(self) -> set[str]:

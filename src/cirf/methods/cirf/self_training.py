@@ -24,7 +24,7 @@ from cirf.records import Example, Trace
 
 if TYPE_CHECKING:
     from cirf.lm.vocabulary import TokenNames
-    from cirf.methods.base import Material
+    from cirf.methods.base import PreparationData
     from cirf.recipe.schema import Recipe
 
 Steps = tuple[tuple[int, str], ...]
@@ -86,7 +86,7 @@ class CirfSelf(CirfFull):
             "backbone": recipe.backbone.model_dump(include={"attn_implementation", "empty_system"}),
         }
 
-    def prepare(self, material: Material) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    def prepare(self, material: PreparationData) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """For every rationale the codes and results of the trace to learn, ``null`` where no sample is right, and how many
         samples were ``right``. Held-out questions get traces in the same way: a validation loss is one of such traces."""
         from cirf.lm.vocabulary import token_names

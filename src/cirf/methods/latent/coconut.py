@@ -30,7 +30,7 @@ from cirf.recipe.schema import Lora, Override, Section, key
 from cirf.records import Example
 
 if TYPE_CHECKING:
-    from cirf.lm.decoding.prefix_cache import Beginnings
+    from cirf.lm.decoding.prefix_cache import Prefiller
     from cirf.lm.training.objective import Curriculum, CurriculumRow, Objective
     from cirf.recipe.schema import Recipe
 
@@ -146,11 +146,11 @@ class Coconut(Method):
         self, train: Sequence[CurriculumRow], validation: Sequence[CurriculumRow], tokenizer: Any, epochs: float, updates: int
     ) -> Curriculum:
         """The stages for these rows. ``CirfError`` if they would not finish, unless that is allowed."""
-        from cirf.methods.curricula import Course, Staged
+        from cirf.methods.curricula import CurriculumPlan, StagedCurriculum
 
         size = self.settings.thoughts if self.explained else 0
-        course = Course(END, self.first, epochs, updates, self._seed, size)
-        made = Staged(train, validation, tokenizer, _target, self.settings, course)
+        course = CurriculumPlan(END, self.first, epochs, updates, self._seed, size)
+        made = StagedCurriculum(train, validation, tokenizer, _target, self.settings, course)
         self._check_end(
             made.stage(made.last) == made.final, f"training would end at stage {made.stage(made.last)} of {made.final}"
         )
@@ -165,17 +165,17 @@ class Coconut(Method):
     def keep(self, folder: Path, objective: Objective | None) -> None:
         """How many thoughts it has, for whoever loads the model."""
         if self.latents:
-            from cirf.methods.latent.decode import Latent
+            from cirf.methods.latent.decode import LatentSettings
 
-            Latent(BEGIN, END, self.latents).save(folder)
+            LatentSettings(BEGIN, END, self.latents).save(folder)
 
-    def beginnings(self, model: Any, tokenizer: Any, source: Path | str) -> Beginnings | None:
+    def beginnings(self, model: Any, tokenizer: Any, source: Path | str) -> Prefiller | None:
         """Its thoughts, which come before its answer."""
         if not self.latents:
             return None
-        from cirf.methods.latent.decode import Latent, Thinking
+        from cirf.methods.latent.decode import LatentPrefiller, LatentSettings
 
-        return Thinking(model, tokenizer, Latent(BEGIN, END, self.latents))
+        return LatentPrefiller(model, tokenizer, LatentSettings(BEGIN, END, self.latents))
 
 
 def check_passes(method: Method, recipe: Recipe) -> None:

@@ -28,7 +28,7 @@ from cirf.recipe.schema import Lora, Override, Section, key
 from cirf.records import Example
 
 if TYPE_CHECKING:
-    from cirf.lm.decoding.prefix_cache import Beginnings
+    from cirf.lm.decoding.prefix_cache import Prefiller
     from cirf.lm.training.objective import Curriculum, CurriculumRow, Objective
     from cirf.recipe.schema import Evaluate, Recipe
     from cirf.tasks.task import Task
@@ -134,11 +134,11 @@ class Codi(Method):
         """Students and their teachers; nothing where there are neither."""
         if not self.latents and not self._taught:
             return None
-        from cirf.methods.latent.loss import Distilled, Form
+        from cirf.methods.latent.loss import DistillationCurriculum, RowLayout
 
         read = self.latents + 1 if self.explained else 0
-        form = Form(self.latents, END, self.settings.anchor, bool(self._given), self._taught, read)
-        return Distilled(train, validation, tokenizer, form)
+        form = RowLayout(self.latents, END, self.settings.anchor, bool(self._given), self._taught, read)
+        return DistillationCurriculum(train, validation, tokenizer, form)
 
     def objective(self, model: Any, source: Path | str) -> Objective:
         """The losses of both, and the distance between them. A model that already has a projector keeps it."""
@@ -159,14 +159,14 @@ class Codi(Method):
     def keep(self, folder: Path, objective: Objective | None) -> None:
         """How many thoughts it has, and their projector."""
         if self.latents:
-            from cirf.methods.latent.decode import Latent
+            from cirf.methods.latent.decode import LatentSettings
             from cirf.methods.latent.loss import Distillation
 
             assert isinstance(objective, Distillation) and objective.projector is not None
             objective.projector.save(folder)
-            Latent(BEGIN, END, self.latents, self._given, objective.projector.inner).save(folder)
+            LatentSettings(BEGIN, END, self.latents, self._given, objective.projector.inner).save(folder)
 
-    def beginnings(self, model: Any, tokenizer: Any, source: Path | str) -> Beginnings | None:
+    def beginnings(self, model: Any, tokenizer: Any, source: Path | str) -> Prefiller | None:
         """Its thoughts, and the words before its answer."""
         if not self.latents:
             return None

@@ -17,7 +17,7 @@ so what the loop feeds one at a time can be fed in one pass::
 A causal model gives the same answer after either: it computes the same keys and values for the same vectors in the same places.
 The cost is a second prefill.
 
-The only interface to a method is how it begins prompts (`cirf.lm.decoding.prefix_cache.Beginnings`). The model's inputs are
+The only interface to a method is how it begins prompts (`cirf.lm.decoding.prefix_cache.Prefiller`). The model's inputs are
 recorded meanwhile; a position is the model's own if its vector is not the row of its placeholder token.
 """
 
@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 import torch
 
 from cirf.errors import CirfError
-from cirf.lm.decoding.prefix_cache import Beginnings, Begun
+from cirf.lm.decoding.prefix_cache import PrefilledPrompts, Prefiller
 from cirf.lm.prompt import encode
 from cirf.lm.training.loss import unwrap
 from cirf.methods.latent.loop import Project, padded_left, read_projector, think
@@ -43,7 +43,7 @@ _FILE = "latent.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Latent:
+class LatentSettings:
     """How a model thinks: ``count`` vectors between the tokens ``begin``, which ends its prompt, and ``end``, which the words
     ``after`` follow. ``projector`` is the inner width of f; 0: states are fed in unchanged."""
 
@@ -58,14 +58,14 @@ class Latent:
         write_atomic(folder / _FILE, to_json(asdict(self)))
 
 
-def read_latent(folder: Path) -> Latent | None:
+def read_latent(folder: Path) -> LatentSettings | None:
     """How the model in a folder thinks; ``None`` where it does not. ``CirfError`` for a damaged file."""
     path = folder / _FILE
     if not path.is_file():
         return None
     try:
         saved = parse_json(path.read_text(encoding="utf-8"))
-        return Latent(
+        return LatentSettings(
             str(saved["begin"]),
             str(saved["end"]),
             int(saved["count"]),
@@ -76,10 +76,10 @@ def read_latent(folder: Path) -> Latent | None:
         raise CirfError(f"{path}: damaged, so it is not known how the model thinks; train it again") from None
 
 
-class Thinking:
-    """Begins prompts to one model by thinking (see `cirf.lm.decoding.prefix_cache.Beginnings`)."""
+class LatentPrefiller:
+    """Begins prompts to one model by thinking (see `cirf.lm.decoding.prefix_cache.Prefiller`)."""
 
-    def __init__(self, model: Any, tokenizer: Any, latent: Latent, project: Project | None = None) -> None:
+    def __init__(self, model: Any, tokenizer: Any, latent: LatentSettings, project: Project | None = None) -> None:
         """``project`` is f. ``CirfError`` where the tokenizer does not have the marks."""
         self._model, self._latent, self._project = model, latent, project
         known = tokenizer.get_vocab()
@@ -92,7 +92,7 @@ class Thinking:
         """Nothing is kept for other prompts: what a model thinks is part of its answer, and of its time."""
 
     @torch.inference_mode()
-    def begin(self, prompts: Sequence[list[int]]) -> Begun:
+    def begin(self, prompts: Sequence[list[int]]) -> PrefilledPrompts:
         """The prompts with their thoughts and the tokens after these; the prompts and the thoughts are in the cache.
 
         ``CirfError`` for a prompt that was not rendered in the model's own chat template.
@@ -104,19 +104,19 @@ class Thinking:
         thoughts = think(self._model, ids, mask, counts, self._project)
         held = [self._begin] * self._latent.count
         heads = [len(prompt) + self._latent.count for prompt in prompts]
-        return Begun([[*prompt, *held, *self._tail] for prompt in prompts], heads, thoughts.cache)
+        return PrefilledPrompts([[*prompt, *held, *self._tail] for prompt in prompts], heads, thoughts.cache)
 
 
-def thinking(model: Any, tokenizer: Any, latent: Latent, folder: Path) -> Thinking:
+def thinking(model: Any, tokenizer: Any, latent: LatentSettings, folder: Path) -> LatentPrefiller:
     """What begins prompts to the model of a folder; f is read from there. ``CirfError`` where the folder lacks what it needs."""
     if not latent.projector:
-        return Thinking(model, tokenizer, latent)
+        return LatentPrefiller(model, tokenizer, latent)
     width = model.get_input_embeddings().weight.shape[1]
-    return Thinking(model, tokenizer, latent, read_projector(folder, width, latent.projector).to(model.device))
+    return LatentPrefiller(model, tokenizer, latent, read_projector(folder, width, latent.projector).to(model.device))
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class PromptVectors:
     """A prompt of s positions as a model is given it: ``vectors`` [s x d]; ``ids``: a token for each, which is only a place
     holder where ``own`` [s] is true, that is where the vector is no token's row."""
 
@@ -134,7 +134,7 @@ class _Pass(NamedTuple):
 
 
 @torch.inference_mode()
-def given(model: Any, beginnings: Beginnings | None, prompts: Sequence[list[int]]) -> list[Given]:
+def given(model: Any, beginnings: Prefiller | None, prompts: Sequence[list[int]]) -> list[PromptVectors]:
     """What a model is given of a batch of prompts before it answers, row by row. ``None``: their tokens alone.
 
     ``CirfError`` where a cache was not filled by passes of this model over this batch.
@@ -143,7 +143,7 @@ def given(model: Any, beginnings: Beginnings | None, prompts: Sequence[list[int]
     passes: list[_Pass] = []
     with _watching(model, passes):
         begun = None if beginnings is None else beginnings.begin(prompts)
-    begun = begun or Begun(list(prompts), [0] * len(prompts), None)
+    begun = begun or PrefilledPrompts(list(prompts), [0] * len(prompts), None)
     passes = [made for made in passes if made.cache is begun.cache]
     seen = torch.cat([made.vectors for made in passes], dim=1) if passes else None
     mask = passes[-1].mask if passes else None
@@ -161,7 +161,7 @@ def given(model: Any, beginnings: Beginnings | None, prompts: Sequence[list[int]
                 )
             assert seen is not None and mask is not None
             vectors[:head] = seen[row][mask[row].bool().to(seen.device)]
-        rows.append(Given(ids, vectors, (vectors != plain).any(dim=1)))
+        rows.append(PromptVectors(ids, vectors, (vectors != plain).any(dim=1)))
     return rows
 
 
@@ -184,7 +184,7 @@ def _watching(model: Any, passes: list[_Pass]) -> Iterator[None]:
 
 
 @torch.inference_mode()
-def prefill(model: Any, rows: Sequence[Given]) -> Begun:
+def prefill(model: Any, rows: Sequence[PromptVectors]) -> PrefilledPrompts:
     """A generation's beginning from vectors: all but each row's last position in one pass, padded on the left.
 
     A row's last position must be a token.
@@ -193,19 +193,19 @@ def prefill(model: Any, rows: Sequence[Given]) -> Begun:
     longest = max(heads)
     prompts = [row.ids for row in rows]
     if longest == 0:
-        return Begun(prompts, heads, None)
+        return PrefilledPrompts(prompts, heads, None)
     vectors = rows[0].vectors.new_zeros(len(rows), longest, rows[0].vectors.shape[1])
     mask = torch.zeros(len(rows), longest, dtype=torch.long, device=vectors.device)
-    for place, (row, head) in enumerate(zip(rows, heads, strict=True)):
-        vectors[place, longest - head :] = row.vectors[:head]
-        mask[place, longest - head :] = 1
+    for index, (row, head) in enumerate(zip(rows, heads, strict=True)):
+        vectors[index, longest - head :] = row.vectors[:head]
+        mask[index, longest - head :] = 1
     places = (mask.cumsum(dim=1) - 1).clamp(min=0)
     made = model(inputs_embeds=vectors, attention_mask=mask, position_ids=places, use_cache=True, logits_to_keep=1)
-    return Begun(prompts, heads, made.past_key_values)
+    return PrefilledPrompts(prompts, heads, made.past_key_values)
 
 
 def prompt_embeddings(
-    model: Any, tokenizer: Any, prompts: Sequence[str], beginnings: Beginnings | None, batch_size: int = 16
+    model: Any, tokenizer: Any, prompts: Sequence[str], beginnings: Prefiller | None, batch_size: int = 16
 ) -> list[torch.Tensor]:
     """Rendered prompts as vectors [s x d] each, in their order, thoughts and end mark included: an engine's ``prompt_embeds``.
 

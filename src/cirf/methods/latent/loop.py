@@ -211,11 +211,11 @@ def check_vectors(model: Any) -> None:
     finally:
         handle.remove()
     with torch.no_grad():
-        for place, (row, count) in enumerate(zip(rows, counts.tolist(), strict=True)):
+        for index, (row, count) in enumerate(zip(rows, counts.tolist(), strict=True)):
             words = embed(torch.tensor([*row, *tail], device=model.device))
-            given = torch.cat([words[: len(row)], thoughts.latents[place, :count].to(words.dtype), words[len(row) :]])
+            given = torch.cat([words[: len(row)], thoughts.latents[index, :count].to(words.dtype), words[len(row) :]])
             whole = model(inputs_embeds=given[None], use_cache=False).logits[0, -2]
-            if not same(model, logits[place].detach(), whole.float()):
+            if not same(model, logits[index].detach(), whole.float()):
                 raise CirfError("what it answers after vectors depends on padding, or on the passes that read them")
 
 

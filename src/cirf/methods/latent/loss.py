@@ -198,7 +198,7 @@ def _before_answers(rows: Sequence[Feature]) -> torch.Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class RowLayout:
     """How rows are laid out: ``thoughts`` (0: none, and no marks), the mark ``end`` after them, the words ``anchor`` before an
     answer, and whether they are ``given`` to the student. ``taught``: whether there is a teacher; ``explained``: how many vectors
     a decoder reads, one by one; 0: none does."""
@@ -221,10 +221,12 @@ def answer_line(anchor: str, answer: str) -> str:
     return f"{anchor} {answer}" if anchor else answer
 
 
-class Distilled:
+class DistillationCurriculum:
     """A constant curriculum: rows with thoughts and, except in validation, their teachers."""
 
-    def __init__(self, train: Sequence[CurriculumRow], validation: Sequence[CurriculumRow], tokenizer: Any, form: Form) -> None:
+    def __init__(
+        self, train: Sequence[CurriculumRow], validation: Sequence[CurriculumRow], tokenizer: Any, form: RowLayout
+    ) -> None:
         """The last token of every prompt is the mark before the thoughts, where there are any."""
         self._tokenizer, self._form = tokenizer, form
         self._end = (tokenizer.convert_tokens_to_ids(form.end),) if form.thoughts else ()
@@ -252,9 +254,9 @@ class Distilled:
     def _row(self, pair: CurriculumRow, training: bool) -> Feature:
         form, row, whole, tokenizer = self._form, pair.row, pair.feature, self._tokenizer
         answer = row.target[len(row.target) - (row.answer or 0) :]
-        said = answer_line(form.anchor, answer)
+        answer_text = answer_line(form.anchor, answer)
         given = form.anchor if form.given else ""
-        text = sanitise(said[len(given) :], tokenizer)
+        text = sanitise(answer_text[len(given) :], tokenizer)
         written, before = encode(tokenizer, text), tokens_before(tokenizer, text, len(text) - len(answer))
 
         def made(head: tuple[int, ...], words: str, learned: bool, thoughts: tuple[int, int] | None = None) -> Feature:
@@ -279,7 +281,7 @@ _NAME = "decoder"
 _AT_ONCE = 10**12  # the price of a pass, in positions of padding, at which there is one
 
 
-class Decoder:
+class StepDecoder:
     """Predicts steps from thoughts. ``own`` is a separate model, or ``None``: the trained one with a second set of adapters."""
 
     def __init__(self, own: torch.nn.Module | None = None) -> None:
@@ -314,18 +316,18 @@ class Decoder:
             yield model
 
 
-def copied(model: Any) -> Decoder:
+def copied(model: Any) -> StepDecoder:
     """A copy of ``model`` in float32, all trained except its separate input matrix, since its inputs are vectors."""
     own = copy.deepcopy(model).float().requires_grad_(True)
     if not is_tied(own):
         own.get_input_embeddings().requires_grad_(False)
-    return Decoder(own)
+    return StepDecoder(own)
 
 
-class Explaining(Objective):
+class ExplainedObjective(Objective):
     """The sum of another objective's loss and the decoder's, whose weight in an update follows the batch's number of targets."""
 
-    def __init__(self, host: LatentObjective, decoder: Decoder, size: int, beyond: bool, weight: float, mean: bool) -> None:
+    def __init__(self, host: LatentObjective, decoder: StepDecoder, size: int, beyond: bool, weight: float, mean: bool) -> None:
         """``size``: thoughts a group; ``beyond``: the vector that would come next is a group, too; ``mean``: over the tokens of
         a group, and not their sum over its rows."""
         self.host, self.decoder = host, decoder
@@ -346,8 +348,8 @@ class Explaining(Objective):
         if longest:
             batch["groups"] = torch.full((len(features), count, longest), IGNORED)
             for row, feature in enumerate(features):
-                for place, ids in enumerate(feature.groups):
-                    batch["groups"][row, place, : len(ids)] = torch.tensor(ids, dtype=torch.long)
+                for index, ids in enumerate(feature.groups):
+                    batch["groups"][row, index, : len(ids)] = torch.tensor(ids, dtype=torch.long)
         return batch
 
     def logits(self, model: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
@@ -360,8 +362,8 @@ class Explaining(Objective):
         if thoughts is None or "groups" not in batch or not self._weight:
             return loss + self.decoder.nothing()
         share = 1.0 if count is None else (batch["labels"] != IGNORED).sum() / count
-        said = self.said(model, self.vectors(thoughts), batch["counts"] + self._beyond, batch["groups"])
-        return loss + self._weight * share * said
+        explained = self.said(model, self.vectors(thoughts), batch["counts"] + self._beyond, batch["groups"])
+        return loss + self._weight * share * explained
 
     def vectors(self, thoughts: Thoughts) -> torch.Tensor:
         """What the decoder reads [b x n x d]: the vectors that were fed in, and with ``beyond`` the one that would come next

@@ -28,7 +28,7 @@ from cirf.recipe.schema import Lora, Override, Section, key
 from cirf.records import Example
 
 if TYPE_CHECKING:
-    from cirf.lm.decoding.prefix_cache import Beginnings
+    from cirf.lm.decoding.prefix_cache import Prefiller
     from cirf.lm.training.objective import Curriculum, CurriculumRow, Objective
     from cirf.recipe.schema import Evaluate, Recipe
     from cirf.tasks.task import Task
@@ -155,22 +155,22 @@ class SimCot(Method):
 
     def objective(self, model: Any, source: Path | str) -> Objective:
         """The host's, and the decoder's loss."""
-        from cirf.methods.latent.loss import Decoder, Explaining, LatentObjective, copied
+        from cirf.methods.latent.loss import ExplainedObjective, LatentObjective, StepDecoder, copied
 
-        decoder = copied(model) if self.settings.decoder == "copy" else Decoder()
+        decoder = copied(model) if self.settings.decoder == "copy" else StepDecoder()
         host = self.host.objective(model, source)
         assert isinstance(host, LatentObjective)
         beyond = isinstance(self.host, Codi)
         size = 1 if beyond else self.host.settings.thoughts
-        return Explaining(host, decoder, size, beyond, self.settings.weight, self.settings.reduction == "mean")
+        return ExplainedObjective(host, decoder, size, beyond, self.settings.weight, self.settings.reduction == "mean")
 
     def keep(self, folder: Path, objective: Objective | None) -> None:
         """As its host."""
-        from cirf.methods.latent.loss import Explaining
+        from cirf.methods.latent.loss import ExplainedObjective
 
-        assert isinstance(objective, Explaining)
+        assert isinstance(objective, ExplainedObjective)
         self.host.keep(folder, objective.host)
 
-    def beginnings(self, model: Any, tokenizer: Any, source: Path | str) -> Beginnings | None:
+    def beginnings(self, model: Any, tokenizer: Any, source: Path | str) -> Prefiller | None:
         """As its host."""
         return self.host.beginnings(model, tokenizer, source)

@@ -69,17 +69,17 @@ class ChainOfDraft(Prose):
     def read(self, output: str) -> tuple[str, str]:
         """All of it twice, for the parser to find the answer in, but for a label that the model copies from the examples:
         ``A: service`` would be read as the first option."""
-        said = output.strip().removeprefix(LABEL).lstrip() or output
-        return said, said
+        text = output.strip().removeprefix(LABEL).lstrip() or output
+        return text, text
 
 
 def _opening(task: Task, subset: str | None) -> str:
     """The instruction, the worked examples for a part of a task, and the mark of the question."""
     what, _ = ANSWERS[task.kinds.get(subset or "", task.answer)]
-    asked = f"{task.wording[1]} {DRAFT}" if task.wording else f"{DRAFT} Then write #### and {what}."
+    instruction = f"{task.wording[1]} {DRAFT}" if task.wording else f"{DRAFT} Then write #### and {what}."
     shots = [shot for shot in shots_of(task) if shot.subset in (None, subset)]
     worked = [f"Q: {task.render(shot.problem)}\n{LABEL} {shot.worked}" for shot in shots]
-    parts = (f"{asked} Some examples:", *worked, NOW) if worked else (asked,)
+    parts = (f"{instruction} Some examples:", *worked, NOW) if worked else (instruction,)
     return "\n\n".join((*parts, "Q:"))
 
 

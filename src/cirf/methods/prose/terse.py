@@ -21,7 +21,7 @@ from cirf.recipe.schema import key, with_defaults
 from cirf.records import Example
 
 if TYPE_CHECKING:
-    from cirf.methods.base import Material
+    from cirf.methods.base import PreparationData
     from cirf.recipe.schema import Recipe
 
 
@@ -70,7 +70,7 @@ class Terse(Prose):
         """How long an equation may be."""
         return {"max_characters": recipe.results.max_characters}
 
-    def prepare(self, material: Material) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    def prepare(self, material: PreparationData) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """The equation or the state of every step, empty where it has none."""
         from cirf.rationales.results import statistics, write_results
 

@@ -63,7 +63,7 @@ class SentenceEncoder(torch.nn.Module):
         mean: torch.Tensor = (made * counted).sum(dim=1) / counted.sum(dim=1).clamp(min=1)
         return mean
 
-    def pooled_texts(self, texts: Texts, rows: Sequence[Sequence[int]]) -> torch.Tensor:
+    def pooled_texts(self, texts: TextStates, rows: Sequence[Sequence[int]]) -> torch.Tensor:
         """`pooled` of texts [b x d], in as many passes as pad little."""
         passes = cut([len(row) for row in rows], pass_price(self.head.weight.device.type))
         made = torch.cat([self.pooled(*texts([rows[row] for row in numbers])) for numbers in passes])
@@ -91,18 +91,18 @@ def text_states(model: Any, rows: Sequence[Sequence[int]], layer: int) -> tuple[
 
     def take(module: Any, args: tuple[Any, ...], given: dict[str, Any]) -> None:
         found.append(args[0] if args else given["hidden_states"])
-        raise _Taken
+        raise _StatesReady
 
     hook = _layers(model.base_model)[layer].register_forward_pre_hook(take, with_kwargs=True)
     try:
-        with contextlib.suppress(_Taken):
+        with contextlib.suppress(_StatesReady):
             model.base_model(input_ids=ids, attention_mask=mask, use_cache=False)
     finally:
         hook.remove()
     return found[0], mask
 
 
-class Texts:
+class TextStates:
     """States of texts, each read once and by itself while there is memory to keep them in; others are read every time."""
 
     def __init__(self, model: Any, layer: int, most_bytes: int | None = None) -> None:
@@ -129,7 +129,7 @@ class Texts:
         return made
 
 
-class _Taken(Exception):
+class _StatesReady(Exception):
     """The wanted states of a pass are there; later layers need not run."""
 
 

@@ -31,10 +31,10 @@ from safetensors.torch import load_file, save_file
 
 from cirf.errors import CirfError
 from cirf.lm.backbone import load_model, load_tokenizer
-from cirf.lm.decoding.prefix_cache import Begun
+from cirf.lm.decoding.prefix_cache import PrefilledPrompts
 from cirf.lm.prompt import encode, prompt_text
 from cirf.methods.latent.loop import padded_left
-from cirf.methods.soft.prompts import Frame, find_run, placeholder, prefill
+from cirf.methods.soft.prompts import TemplateFrame, find_run, placeholder, prefill
 from cirf.recipe import schema
 from cirf.store.files import parse_json, to_json, write_atomic
 
@@ -48,7 +48,7 @@ OWN = "guide"
 
 
 @dataclass(frozen=True, slots=True)
-class Soft:
+class SoftPromptSettings:
     """How a model is given vectors: ``count`` of them at the token ``placeholder`` in its prompts, from the model
     ``guide`` (a folder, a hub id, ``bundled:NAME``, or the folder `OWN`), which reads ``instruction`` before the question.
 
@@ -80,8 +80,8 @@ class Guide(torch.nn.Module):
 
     def ids(self, question: str, count: int) -> list[int]:
         """The prompt that it reads, with ``count`` places. Its own special tokens in a question are broken up."""
-        asked = f"{self.instruction}\n{question}" if self.instruction else question
-        made = encode(self.tokenizer, prompt_text(self.tokenizer, asked) + self._holder * count)
+        text = f"{self.instruction}\n{question}" if self.instruction else question
+        made = encode(self.tokenizer, prompt_text(self.tokenizer, text) + self._holder * count)
         assert find_run(made, self._id)[1] == count
         return made
 
@@ -151,14 +151,14 @@ def fingerprint(model: Any) -> str:
     return digest.hexdigest()
 
 
-def save_soft(folder: Path, soft: Soft, projection: torch.nn.Linear, thought: torch.Tensor | None = None) -> None:
+def save_soft(folder: Path, soft: SoftPromptSettings, projection: torch.nn.Linear, thought: torch.Tensor | None = None) -> None:
     """Write to a model's folder how it is given vectors."""
     weights = {"weight": projection.weight, "bias": projection.bias} | ({} if thought is None else {"thought": thought})
     save_file({name: value.detach().float().cpu().contiguous() for name, value in weights.items()}, folder / _WEIGHTS)
     write_atomic(folder / _FILE, to_json(asdict(soft)))
 
 
-def read_soft(folder: Path) -> Soft | None:
+def read_soft(folder: Path) -> SoftPromptSettings | None:
     """How the model in a folder is given vectors; ``None`` where it is not. ``CirfError`` for a damaged file."""
     path = folder / _FILE
     if not path.is_file():
@@ -167,12 +167,14 @@ def read_soft(folder: Path) -> Soft | None:
         saved = parse_json(path.read_text(encoding="utf-8"))
         texts = {name: saved[name] for name in ("placeholder", "guide", "fingerprint", "instruction")}
         assert all(isinstance(text, str) for text in texts.values())
-        return Soft(count=int(saved["count"]), shifted=bool(saved["shifted"]), empty_system=bool(saved["empty_system"]), **texts)
+        return SoftPromptSettings(
+            count=int(saved["count"]), shifted=bool(saved["shifted"]), empty_system=bool(saved["empty_system"]), **texts
+        )
     except (ValueError, KeyError, TypeError, AssertionError):
         raise CirfError(f"{path}: damaged, so it is not known who makes the model's vectors; train it again") from None
 
 
-def saved_guide(folder: Path, soft: Soft, model: Any) -> Guide:
+def saved_guide(folder: Path, soft: SoftPromptSettings, model: Any) -> Guide:
     """The guide of a saved ``model``. ``CirfError`` where it is not there, or is not the one that the model was trained with."""
     own = soft.guide == OWN
     path = folder / _WEIGHTS
@@ -196,12 +198,12 @@ def saved_guide(folder: Path, soft: Soft, model: Any) -> Guide:
     return guide.requires_grad_(False).eval()
 
 
-class Guided:
-    """Begins prompts to one model with a guide's vectors in their places (see `cirf.lm.decoding.prefix_cache.Beginnings`)."""
+class GuidedPrefiller:
+    """Begins prompts to one model with a guide's vectors in their places (see `cirf.lm.decoding.prefix_cache.Prefiller`)."""
 
-    def __init__(self, model: Any, tokenizer: Any, soft: Soft, guide: Guide) -> None:
+    def __init__(self, model: Any, tokenizer: Any, soft: SoftPromptSettings, guide: Guide) -> None:
         """``CirfError`` where the tokenizer does not know the token that holds places."""
-        self._model, self.guide, self._frame = model, guide, Frame(tokenizer)
+        self._model, self.guide, self._frame = model, guide, TemplateFrame(tokenizer)
         known = tokenizer.get_vocab()
         if soft.placeholder not in known:
             raise CirfError(f"the tokenizer does not know {soft.placeholder}, which is to hold the places of vectors")
@@ -222,7 +224,7 @@ class Guided:
         return made
 
     @torch.inference_mode()
-    def fill(self, prompts: Sequence[list[int]], vectors: torch.Tensor | Sequence[torch.Tensor]) -> Begun:
+    def fill(self, prompts: Sequence[list[int]], vectors: torch.Tensor | Sequence[torch.Tensor]) -> PrefilledPrompts:
         """The prompts with these vectors, [n x d] each, in their places, however many there are; all but the last token of each
         is in the cache. ``CirfError`` for a prompt that ends in its places: then nothing would be left to go on from."""
         shown, starts = [], []
@@ -233,8 +235,8 @@ class Guided:
             shown.append([*ids[:start], *[self._holder] * len(own), *ids[start + count :]])
             starts.append(start)
         cache = prefill(self._model, [row[:-1] for row in shown], starts, list(vectors))
-        return Begun(shown, [len(row) - 1 for row in shown], cache)
+        return PrefilledPrompts(shown, [len(row) - 1 for row in shown], cache)
 
-    def begin(self, prompts: Sequence[list[int]]) -> Begun:
+    def begin(self, prompts: Sequence[list[int]]) -> PrefilledPrompts:
         """The prompts with the guide's vectors."""
         return self.fill(prompts, self.vectors(prompts))

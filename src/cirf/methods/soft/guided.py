@@ -18,8 +18,8 @@ from cirf.records import Example
 from cirf.store.paths import user_path
 
 if TYPE_CHECKING:
-    from cirf.lm.decoding.prefix_cache import Beginnings
-    from cirf.methods.base import Material
+    from cirf.lm.decoding.prefix_cache import Prefiller
+    from cirf.methods.base import PreparationData
     from cirf.recipe.schema import Evaluate, Recipe
     from cirf.tasks.task import Task
 
@@ -53,7 +53,7 @@ class GuidedSettings(Section):
     )
 
 
-class Guided(Method):
+class GuidedMethod(Method):
     """A method whose model is given a guide's vectors."""
 
     trained = True
@@ -107,18 +107,18 @@ class Guided(Method):
         """The guide's prompt."""
         return recipe.backbone.model_dump(include={"attn_implementation", "empty_system"})
 
-    def guide_texts(self, material: Material, problems: Sequence[str]) -> list[str]:
+    def guide_texts(self, material: PreparationData, problems: Sequence[str]) -> list[str]:
         """The guide's texts for these problems, by id: the user's turn, as recovered from a prompt's ids when answering."""
         from cirf.lm.prompt import encode, prompt_text
-        from cirf.methods.soft.prompts import Frame
+        from cirf.methods.soft.prompts import TemplateFrame
 
         tokenizer = material.tokenizer()
         self.settle(tokenizer, training=True)
-        frame = Frame(tokenizer)
-        asked = [self.prompt(material.problems[name], material.tasks[material.problems[name].task]) for name in problems]
-        return [frame.text(encode(tokenizer, prompt_text(tokenizer, text))) for text in asked]
+        frame = TemplateFrame(tokenizer)
+        prompts = [self.prompt(material.problems[name], material.tasks[material.problems[name].task]) for name in problems]
+        return [frame.text(encode(tokenizer, prompt_text(tokenizer, text))) for text in prompts]
 
-    def beginnings(self, model: Any, tokenizer: Any, source: Path | str) -> Beginnings | None:
+    def beginnings(self, model: Any, tokenizer: Any, source: Path | str) -> Prefiller | None:
         """The vectors of its guide, which reads the question first."""
         from cirf.methods.saved import saved_beginnings
 

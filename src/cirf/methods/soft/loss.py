@@ -16,7 +16,7 @@ from cirf.methods.soft.prompts import PromptCache, find_run, slots_of, soft_logi
 from cirf.recipe import schema
 
 
-class Source(Protocol):
+class VectorSource(Protocol):
     """Where the vectors of rows come from. ``module`` is what of it is trained; rows are known by `Feature.given`."""
 
     module: torch.nn.Module
@@ -30,7 +30,7 @@ class Source(Protocol):
         ...
 
 
-class Mapped:
+class FrozenGuideVectors:
     """Vectors that a linear map makes of a guide's states; the guide is frozen, so these are known beforehand."""
 
     def __init__(self, states: torch.Tensor, questions: Sequence[int], width: int, seed: int) -> None:
@@ -51,7 +51,7 @@ class Mapped:
         return made
 
 
-class Live:
+class TrainedGuideVectors:
     """Vectors that a guide makes which is itself trained."""
 
     def __init__(self, guide: Guide, rows: Sequence[Sequence[int]], questions: Sequence[int]) -> None:
@@ -75,7 +75,7 @@ class SoftObjective(Objective):
     heads: PromptCache | None = None
     """What rows begin with, where nothing of the model itself is trained (see `soft_logits`)."""
 
-    def __init__(self, placeholder: int, source: Source) -> None:
+    def __init__(self, placeholder: int, source: VectorSource) -> None:
         """``placeholder``: the id that holds places."""
         self._placeholder, self._source = placeholder, source
         self.module: torch.nn.Module = source.module
@@ -116,7 +116,9 @@ class SemanticObjective(SoftObjective):
     row's meaning weighs as much as its targets do in the cross-entropy, however the rows are cut into batches.
     """
 
-    def __init__(self, placeholder: int, source: Source, encoder: SentenceEncoder, meant: torch.Tensor, alpha: float) -> None:
+    def __init__(
+        self, placeholder: int, source: VectorSource, encoder: SentenceEncoder, meant: torch.Tensor, alpha: float
+    ) -> None:
         """``meant`` [r x w]: T(H) of each row."""
         super().__init__(placeholder, source)
         self._encoder, self._meant, self._alpha = encoder.requires_grad_(False).eval(), meant, alpha
@@ -131,9 +133,9 @@ class SemanticObjective(SoftObjective):
         logits, targets = soft_logits(model, batch["input_ids"], batch["labels"], batch["slots"], vectors, self.heads)
         whole = targets.numel() if count is None else count
         answer = torch.nn.functional.cross_entropy(logits, targets, reduction="sum") / whole
-        said = self._encoder(vectors, vectors.new_ones(vectors.shape[:2]))
+        semantics = self._encoder(vectors, vectors.new_ones(vectors.shape[:2]))
         weights = (batch["labels"] != IGNORED).sum(dim=1) / whole
-        apart = ((1 - torch.nn.functional.cosine_similarity(said, batch["meant"], dim=1)) * weights).sum()
+        apart = ((1 - torch.nn.functional.cosine_similarity(semantics, batch["meant"], dim=1)) * weights).sum()
         return self._alpha * apart + (1 - self._alpha) * answer
 
 

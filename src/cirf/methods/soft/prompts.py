@@ -75,8 +75,8 @@ class PromptCache:
                 self._plain = is_plain(cache)
             if not self._plain:
                 return None
-            for place, row in enumerate(batch):
-                made[row] = [_row(layer.keys, layer.values, place, len(row)) for layer in cache.layers]
+            for index, row in enumerate(batch):
+                made[row] = [_row(layer.keys, layer.values, index, len(row)) for layer in cache.layers]
                 self._keep(row, made[row], str(device))
         return [self.kept.get(row) or made[row] for row in rows]
 
@@ -137,14 +137,14 @@ def placeholder(tokenizer: Any) -> str:
 def find_run(ids: Sequence[int], token: int) -> tuple[int, int]:
     """Where the placeholders of a row begin, and how many there are. ``CirfError`` where there is none, or where they are not
     adjacent: then it is not a prompt of a method with vectors."""
-    places = [place for place, given in enumerate(ids) if given == token]
+    places = [index for index, given in enumerate(ids) if given == token]
     if not places or places[-1] - places[0] != len(places) - 1:
         found = "no place" if not places else "several places"
         raise CirfError(f"a prompt has {found} for vectors; render it in the model's own chat template")
     return places[0], len(places)
 
 
-class Frame:
+class TemplateFrame:
     """The text around a user's text in the prompts of a chat template, to recover the user's text from their ids."""
 
     def __init__(self, tokenizer: Any) -> None:

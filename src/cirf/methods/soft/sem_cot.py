@@ -36,9 +36,9 @@ from cirf.endpoints.requests import Answer, Request, fill, read_template
 from cirf.errors import CirfError
 from cirf.methods import semcot_release as semcot
 from cirf.methods.base import Preset
-from cirf.methods.soft.guided import Guided, GuidedSettings
+from cirf.methods.soft.guided import GuidedMethod, GuidedSettings
 from cirf.methods.token_skip.scorers import Rules
-from cirf.methods.token_skip.shorten import Reasoned, shorten, word_spans
+from cirf.methods.token_skip.shorten import Solution, shorten, word_spans
 from cirf.progress import SILENT, Progress
 from cirf.recipe import schema
 from cirf.recipe.schema import Override, key
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     import torch
 
     from cirf.lm.training.objective import Objective
-    from cirf.methods.base import Material
+    from cirf.methods.base import PreparationData
     from cirf.methods.soft.encoder import SentenceEncoder
     from cirf.methods.soft.guide import Guide
     from cirf.recipe.schema import Recipe
@@ -80,7 +80,7 @@ class SemCotSettings(GuidedSettings):
     phase_rows: int = key(4, "Rows an update before the main training; of the encoder, the pairs that are compared.", ge=2)
 
 
-class SemCot(Guided):
+class SemCot(GuidedMethod):
     """A frozen backbone with vectors of a small model that carry the rationale's meaning."""
 
     name = "sem_cot"
@@ -108,7 +108,7 @@ class SemCot(Guided):
             }
         return details
 
-    def prepare(self, material: Material) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    def prepare(self, material: PreparationData) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """Steps A and B, and the first part of C. They write `_READ` (the guide's texts, one per question), `_MAP`, and if the
         meaning has a weight `_ENCODER` and `_MEANT` [r x 768]. A row's ``given`` is its rationale's number."""
         from cirf.lm.backbone import load_model
@@ -118,7 +118,7 @@ class SemCot(Guided):
         settings, section = self.settings, material.recipe.backbone
         names = list(dict.fromkeys(steps.problem for steps in material.steps))
         details = self.guide_texts(material, names)
-        numbers = {name: place for place, name in enumerate(names)}
+        numbers = {name: index for index, name in enumerate(names)}
         write_atomic(
             material.folder / _READ, to_json({"texts": details, "rows": [numbers[row.problem] for row in material.steps]})
         )
@@ -134,27 +134,29 @@ class SemCot(Guided):
                            settings.places == "before", learned=True)  # fmt: skip
         report["guide_map"] = self._map(material, model, guide, encoder, meant)
         rows = [
-            {"problem": row.problem, "sample": row.sample, "given": place} | ({"short": briefs[place].text} if briefs else {})
-            for place, row in enumerate(material.steps)
+            {"problem": row.problem, "sample": row.sample, "given": index} | ({"short": briefs[index].text} if briefs else {})
+            for index, row in enumerate(material.steps)
         ]
         return rows, report
 
-    def _briefs(self, material: Material) -> list[Brief]:
+    def _briefs(self, material: PreparationData) -> list[ShortRationale]:
 
         words = self.settings.short_words
         if self.settings.short_by == "rule":
-            return briefly(material.steps, material.problems, words)
+            return shorten_by_rule(material.steps, material.problems, words)
         log, writer = material.asked("brief"), material.recipe.results.writer
-        return briefly_by_model(material.steps, material.problems, words, writer, log, self._seed, material.progress)
+        return shorten_by_model(material.steps, material.problems, words, writer, log, self._seed, material.progress)
 
-    def _encoder(self, material: Material, model: Any, briefs: Sequence[Brief]) -> tuple[SentenceEncoder, Any, dict[str, Any]]:
+    def _encoder(
+        self, material: PreparationData, model: Any, briefs: Sequence[ShortRationale]
+    ) -> tuple[SentenceEncoder, Any, dict[str, Any]]:
         """Step B: the encoder, what every rationale means to it [r x 768], and how it went."""
         import torch
         from safetensors.torch import load_file
 
         from cirf.lm.prompt import encode
         from cirf.lm.training.phases import Phase, phase_report, run_phase, save_whole
-        from cirf.methods.soft.encoder import SentenceEncoder, Texts, contrast
+        from cirf.methods.soft.encoder import SentenceEncoder, TextStates, contrast
 
         settings, tokenizer = self.settings, material.tokenizer()
         encoder = SentenceEncoder(model, settings.attention, self._seed).requires_grad_(False)
@@ -170,7 +172,7 @@ class SemCot(Guided):
         if len(held_out) < settings.phase_rows:
             held_out = []  # too few for a contrastive loss
 
-        read = Texts(model, encoder.first)
+        read = TextStates(model, encoder.first)
 
         def pooled(texts: Sequence[list[int]]) -> torch.Tensor:
             return encoder.pooled_texts(read, texts)
@@ -207,21 +209,23 @@ class SemCot(Guided):
         save_whole({"meant": meant}, meanings)
         return encoder, meant, found
 
-    def _map(self, material: Material, model: Any, guide: Guide, encoder: SentenceEncoder | None, meant: Any) -> dict[str, Any]:
+    def _map(
+        self, material: PreparationData, model: Any, guide: Guide, encoder: SentenceEncoder | None, meant: Any
+    ) -> dict[str, Any]:
         """The first part of step C: the linear map of the guide, into `_MAP`, and how it went."""
         from safetensors.torch import load_file
 
         from cirf.lm.prompt import end_token, prompt_text
         from cirf.lm.training.batches import Row, tokenise
         from cirf.lm.training.phases import Phase, run_phase, save_whole
-        from cirf.methods.soft.loss import Mapped
+        from cirf.methods.soft.loss import FrozenGuideVectors
 
         settings, tokenizer = self.settings, material.tokenizer()
         self.settle(tokenizer, training=True)
-        asked = [material.problems[row.problem] for row in material.steps]
+        problems = [material.problems[row.problem] for row in material.steps]
         rows = [
-            Row(prompt_text(tokenizer, self.prompt(problem, material.tasks[problem.task])), problem.answer, given=place)
-            for place, problem in enumerate(asked)
+            Row(prompt_text(tokenizer, self.prompt(problem, material.tasks[problem.task])), problem.answer, given=index)
+            for index, problem in enumerate(problems)
         ]
         features, dropped = tokenise(rows, tokenizer, material.recipe.finetune.max_length, ends=self.ends)
         by_row = {feature.given: feature for feature in features}
@@ -232,7 +236,9 @@ class SemCot(Guided):
         states = material.scratch / "states.safetensors"
         if not states.is_file():
             save_whole({"states": guide.read(read["texts"], settings.n)}, states)
-        source = Mapped(load_file(states)["states"], read["rows"], model.get_input_embeddings().weight.shape[1], self._seed)
+        source = FrozenGuideVectors(
+            load_file(states)["states"], read["rows"], model.get_input_embeddings().weight.shape[1], self._seed
+        )
         source.module.to(model.device)
         objective = self._objective(source, encoder, meant)
         objective.join(model, material.recipe.finetune, self._seed)
@@ -262,7 +268,7 @@ class SemCot(Guided):
 
         from cirf.methods.soft.encoder import SentenceEncoder
         from cirf.methods.soft.guide import load_guide
-        from cirf.methods.soft.loss import Live
+        from cirf.methods.soft.loss import TrainedGuideVectors
         from cirf.recipe.schema import Backbone
 
         assert self.prepared is not None
@@ -277,20 +283,22 @@ class SemCot(Guided):
             meant = load_file(self.prepared / _MEANT)["meant"]
         read = json.loads((self.prepared / _READ).read_text(encoding="utf-8"))
         rows = [guide.ids(text, settings.n) for text in read["texts"]]
-        objective: Objective = self._objective(Live(guide, rows, read["rows"]), encoder, meant)
+        objective: Objective = self._objective(TrainedGuideVectors(guide, rows, read["rows"]), encoder, meant)
         return objective
 
     def keep(self, folder: Path, objective: Objective | None) -> None:
         """The guide as a separate model in its own folder, its map and its learned vector."""
         from cirf.lm.saving import save_model
-        from cirf.methods.soft.guide import OWN, Soft, fingerprint, save_soft
+        from cirf.methods.soft.guide import OWN, SoftPromptSettings, fingerprint, save_soft
 
         assert objective is not None
         guide: Any = objective.module
         dtype = json.loads((folder / "config.json").read_text(encoding="utf-8"))["dtype"]
         save_model(guide.model, guide.tokenizer, folder / OWN, dtype)
         made_by = fingerprint(guide.model)
-        soft = Soft(self._holder, self.settings.n, OWN, made_by, self.settings.instruction, guide.shifted, self._empty_system)
+        soft = SoftPromptSettings(
+            self._holder, self.settings.n, OWN, made_by, self.settings.instruction, guide.shifted, self._empty_system
+        )
         save_soft(folder, soft, guide.projection, guide.thought)
 
 
@@ -307,11 +315,11 @@ def _read_all(pooled: Callable[[Any], Any], texts: Sequence[list[int]], at_once:
     return torch.cat(parts)
 
 
-def _split(material: Material) -> tuple[list[int], list[int]]:
+def _split(material: PreparationData) -> tuple[list[int], list[int]]:
     """The numbers of the rationales to train on and of those that are held out."""
     apart: tuple[list[int], list[int]] = ([], [])
-    for place, row in enumerate(material.steps):
-        apart[row.problem in material.held_out].append(place)
+    for index, row in enumerate(material.steps):
+        apart[row.problem in material.held_out].append(index)
     return apart
 
 
@@ -319,25 +327,25 @@ TEMPLATE = ("brief", ("question", "rationale", "words"), "the shipped prompt for
 
 
 @dataclass(frozen=True, slots=True)
-class Brief:
+class ShortRationale:
     """A rationale in a few words on one line, and who wrote it: ``llm``, ``llm, cut`` (it wrote too many) or ``rule``."""
 
     text: str
     by: str
 
 
-def briefly(steps: Sequence[Steps], problems: Mapping[str, Problem], words: int) -> list[Brief]:
+def shorten_by_rule(steps: Sequence[Steps], problems: Mapping[str, Problem], words: int) -> list[ShortRationale]:
     """Every rationale by the rule: its ``words`` most important words, in their order."""
     texts = ["\n".join(row.segments) for row in steps]
     return [
-        Brief(text, "rule")
+        ShortRationale(text, "rule")
         for text in _cut(
             texts, [problems[row.problem].question for row in steps], [problems[row.problem].answer for row in steps], words
         )
     ]
 
 
-def briefly_by_model(
+def shorten_by_model(
     steps: Sequence[Steps],
     problems: Mapping[str, Problem],
     words: int,
@@ -345,7 +353,7 @@ def briefly_by_model(
     log: RowLog,
     seed: int,
     progress: Progress = SILENT,
-) -> list[Brief]:
+) -> list[ShortRationale]:
     """Every rationale by a language model, of the servers that also write results; ``log`` keeps the answers, and only missing
     ones are requested. Too many words are cut by the rule, which also writes where there is no answer.
 
@@ -365,13 +373,13 @@ def briefly_by_model(
     model = models.pop()
     requests = [_request(row, problems[row.problem], words, template, model, section, seed) for row in steps]
     answers, _ = ask(requests, section, log, progress, "short rationales")
-    said = [_line(answers.get(request.key)) for request in requests]
+    lines = [_line(answers.get(request.key)) for request in requests]
     questions, golds = zip(*((problems[row.problem].question, problems[row.problem].answer) for row in steps), strict=True)
-    cut = _cut(said, questions, golds, words)
-    rule = briefly(steps, problems, words)
+    cut = _cut(lines, questions, golds, words)
+    rule = shorten_by_rule(steps, problems, words)
     return [
-        fallback if not text else Brief(text, "llm" if text == whole else "llm, cut")
-        for whole, text, fallback in zip(said, cut, rule, strict=True)
+        fallback if not text else ShortRationale(text, "llm" if text == whole else "llm, cut")
+        for whole, text, fallback in zip(lines, cut, rule, strict=True)
     ]
 
 
@@ -390,9 +398,9 @@ def _line(answer: Answer | None) -> str:
 
 def _cut(texts: Sequence[str], questions: Sequence[str], answers: Sequence[str], most: int) -> list[str]:
     """Texts on one line, of those with more than ``most`` words the most important ones."""
-    asked = [Reasoned(question, text, answer) for question, text, answer in zip(questions, texts, answers, strict=True)]
+    solutions = [Solution(question, text, answer) for question, text, answer in zip(questions, texts, answers, strict=True)]
     made = []
-    for text, words in zip(texts, Rules().score(asked), strict=True):
+    for text, words in zip(texts, Rules().score(solutions), strict=True):
         kept = text if len(words) <= most else shorten(text, words, most / len(words), lambda left: len(word_spans(left))).text
         made.append(" ".join(kept.split()))
     return made

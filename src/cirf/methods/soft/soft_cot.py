@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from cirf.methods import semcot_release as semcot
 from cirf.methods.base import Preset
 from cirf.methods.prose.cot import prose_target, read_prose
-from cirf.methods.soft.guided import Guided, GuidedSettings
+from cirf.methods.soft.guided import GuidedMethod, GuidedSettings
 from cirf.recipe.schema import Override, key
 from cirf.records import Example
 
 if TYPE_CHECKING:
     from cirf.lm.training.objective import Objective
-    from cirf.methods.base import Material
+    from cirf.methods.base import PreparationData
     from cirf.recipe.schema import Evaluate, Recipe
     from cirf.tasks.task import Task
 
@@ -44,7 +44,7 @@ class SoftCotSettings(GuidedSettings):
     )
 
 
-class SoftCot(Guided):
+class SoftCot(GuidedMethod):
     """A frozen backbone, given a smaller model's mapped states."""
 
     name = "soft_cot"
@@ -88,7 +88,7 @@ class SoftCot(Guided):
         """The cap of an answer, or the recipe's of prose."""
         return section.max_new_tokens if self._reasons and not self._legacy else super().cap(task, section)
 
-    def prepare(self, material: Material) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    def prepare(self, material: PreparationData) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """The guide's states for every question, in `_STATES` [q x n x d_a]; a row's ``given`` is its question's number."""
         import torch
         from safetensors.torch import load_file
@@ -111,7 +111,7 @@ class SoftCot(Guided):
                 parts.append(load_file(path)["states"])
                 advance(len(window))
         save_whole({"states": torch.cat(parts)}, material.folder / _STATES)
-        numbers = {name: place for place, name in enumerate(names)}
+        numbers = {name: index for index, name in enumerate(names)}
         rows = [{"problem": row.problem, "sample": row.sample, "given": numbers[row.problem]} for row in material.steps]
         return rows, {"guide": self.guide, "fingerprint": fingerprint(guide.model), "questions": len(names)}
 
@@ -119,20 +119,20 @@ class SoftCot(Guided):
         """Cross-entropy of the target, through the map."""
         from safetensors.torch import load_file
 
-        from cirf.methods.soft.loss import Mapped, SoftObjective
+        from cirf.methods.soft.loss import FrozenGuideVectors, SoftObjective
 
         assert self.prepared is not None
         states = load_file(self.prepared / _STATES)["states"]
         width = model.get_input_embeddings().weight.shape[1]
-        return SoftObjective(self._id, Mapped(states, range(len(states)), width, self._seed))
+        return SoftObjective(self._id, FrozenGuideVectors(states, range(len(states)), width, self._seed))
 
     def keep(self, folder: Path, objective: Objective | None) -> None:
         """The map, and who its guide is."""
-        from cirf.methods.soft.guide import Soft, save_soft
+        from cirf.methods.soft.guide import SoftPromptSettings, save_soft
 
         assert self.prepared is not None and objective is not None
         made_of: Any = objective.module
         made = json.loads((self.prepared / "report.json").read_text(encoding="utf-8"))
         details = (made["guide"], made["fingerprint"], self.settings.instruction)
-        soft = Soft(self._holder, self.settings.n, *details, empty_system=self._empty_system)
+        soft = SoftPromptSettings(self._holder, self.settings.n, *details, empty_system=self._empty_system)
         save_soft(folder, soft, made_of)

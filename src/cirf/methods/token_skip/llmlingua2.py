@@ -21,7 +21,7 @@ import torch
 from cirf.cpu.number_formats import widen
 from cirf.errors import CirfError
 from cirf.lm.backbone import explained, from_safetensors, load_config, locate, pick_device, without_bars
-from cirf.methods.token_skip.shorten import Reasoned, Span, Word, per_word, weighed, word_spans
+from cirf.methods.token_skip.shorten import Solution, Span, Word, per_word, weighed, word_spans
 from cirf.progress import SILENT, Progress
 from cirf.recipe import schema
 
@@ -73,7 +73,7 @@ class LlmLingua2:
         self._model, self._tokenizer, self._limit = model, tokenizer, batch_tokens
         self._keep = keep_label(model.config)
 
-    def score(self, texts: Sequence[Reasoned], progress: Progress = SILENT) -> list[list[Word]]:
+    def score(self, texts: Sequence[Solution], progress: Progress = SILENT) -> list[list[Word]]:
         """See ``Scorer``; one forward pass a batch of chunks. ``CirfError``: no memory for a batch."""
         spans = [word_spans(text.rationale) for text in texts]
         pieces = [self._pieces(text.rationale) for text in texts]
@@ -105,8 +105,8 @@ class LlmLingua2:
     def _pieces(self, text: str) -> _Pieces:
         encoded = self._tokenizer(text, return_offsets_mapping=True, return_special_tokens_mask=True, verbose=False)
         ids: list[int] = encoded.input_ids
-        before = next((place for place, special in enumerate(encoded.special_tokens_mask) if not special), len(ids))
-        after = next((place for place, special in enumerate(reversed(encoded.special_tokens_mask)) if not special), 0)
+        before = next((index for index, special in enumerate(encoded.special_tokens_mask) if not special), len(ids))
+        after = next((index for index, special in enumerate(reversed(encoded.special_tokens_mask)) if not special), 0)
         last = len(ids) - after
         offsets = [(int(start), int(end)) for start, end in encoded.offset_mapping[before:last]]
         return _Pieces(ids[:before], ids[before:last], ids[last:], offsets)
@@ -122,8 +122,8 @@ class LlmLingua2:
             logits = self._model(input_ids=padded, attention_mask=mask).logits.float()  # [b x s x labels]
             kept = logits.softmax(-1)[..., self._keep].cpu()
         return [
-            kept[place, len(of.before) : len(of.before) + row.last - row.first].tolist()
-            for place, (row, of) in enumerate(zip(rows, whole, strict=True))
+            kept[index, len(of.before) : len(of.before) + row.last - row.first].tolist()
+            for index, (row, of) in enumerate(zip(rows, whole, strict=True))
         ]
 
 

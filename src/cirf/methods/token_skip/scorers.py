@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cirf.errors import CirfError
-from cirf.methods.token_skip.shorten import Reasoned, Scorer, Span, Word, weighed, word_spans
+from cirf.methods.token_skip.shorten import Scorer, Solution, Span, Word, weighed, word_spans
 from cirf.progress import SILENT, Progress
 from cirf.recipe import schema
 from cirf.text.numerals import only_word_value
@@ -55,7 +55,7 @@ class Rules:
     The rationales scored in one call are the corpus: the same rationale may be weighted differently with others.
     """
 
-    def score(self, texts: Sequence[Reasoned], progress: Progress = SILENT) -> list[list[Word]]:
+    def score(self, texts: Sequence[Solution], progress: Progress = SILENT) -> list[list[Word]]:
         """See ``Scorer``."""
         spans = [word_spans(text.rationale) for text in texts]
         terms = [[_bare(text.rationale[start:end]) for start, end in found] for text, found in zip(texts, spans, strict=True)]
@@ -64,7 +64,7 @@ class Rules:
         return [_weigh(text, found, row, rarity) for text, found, row in zip(texts, spans, terms, strict=True)]
 
 
-def _weigh(text: Reasoned, spans: Sequence[Span], terms: Sequence[str], rarity: dict[str, float]) -> list[Word]:
+def _weigh(text: Solution, spans: Sequence[Span], terms: Sequence[str], rarity: dict[str, float]) -> list[Word]:
     counts = Counter(terms)
     summary = [counts[term] / len(terms) * rarity[term] for term in terms]
     levels = _levels(text, spans, terms)
@@ -72,33 +72,33 @@ def _weigh(text: Reasoned, spans: Sequence[Span], terms: Sequence[str], rarity: 
     return weighed(text.rationale, spans, values)
 
 
-def _levels(text: Reasoned, spans: Sequence[Span], terms: Sequence[str]) -> list[int]:
+def _levels(text: Solution, spans: Sequence[Span], terms: Sequence[str]) -> list[int]:
     words = [text.rationale[start:end] for start, end in spans]
-    opening = [place == 0 or _opens(text.rationale, spans, place) for place in range(len(spans))]
+    opening = [index == 0 or _opens(text.rationale, spans, index) for index in range(len(spans))]
     numbers = [_is_number(word) for word in words]
-    working = [_is_operator(words, place, opening[place]) for place in range(len(words))]
+    working = [_is_operator(words, index, opening[index]) for index in range(len(words))]
     answers = _answers(text.answer)
     names = _names(text.question) | _names(text.rationale)
     levels = []
-    for place, term in enumerate(terms):
-        near = (place > 0 and working[place - 1]) or (place + 1 < len(words) and working[place + 1])
-        after_number = place > 0 and numbers[place - 1] and not opening[place]
+    for index, term in enumerate(terms):
+        near = (index > 0 and working[index - 1]) or (index + 1 < len(words) and working[index + 1])
+        after_number = index > 0 and numbers[index - 1] and not opening[index]
         if (
             term in answers
-            or _EDGES.sub("", words[place]) in answers
-            or (numbers[place] and place > 0 and words[place - 1].endswith(("=", "≈")))
+            or _EDGES.sub("", words[index]) in answers
+            or (numbers[index] and index > 0 and words[index - 1].endswith(("=", "≈")))
         ):
             levels.append(5)
-        elif working[place] or (numbers[place] and (near or _INSIDE.search(words[place]))):
+        elif working[index] or (numbers[index] and (near or _INSIDE.search(words[index]))):
             levels.append(4)
-        elif numbers[place]:
+        elif numbers[index]:
             levels.append(3)
         elif term in NEGATIONS or term.endswith("n't"):
             levels.append(2)
         elif term in FUNCTION_WORDS or term == "":
             levels.append(0)
         else:
-            levels.append(2 if after_number or term in names or _OPTION.fullmatch(words[place]) else 1)
+            levels.append(2 if after_number or term in names or _OPTION.fullmatch(words[index]) else 1)
     return levels
 
 
@@ -138,9 +138,9 @@ def _names(text: str) -> set[str]:
     """The words that a text capitalises where no sentence begins."""
     spans = word_spans(text)
     found = set()
-    for place, (start, end) in enumerate(spans):
+    for index, (start, end) in enumerate(spans):
         word = _EDGES.sub("", text[start:end])
-        if word[:1].isupper() and (word[1:2].isupper() or (place > 0 and not _opens(text, spans, place))):
+        if word[:1].isupper() and (word[1:2].isupper() or (index > 0 and not _opens(text, spans, index))):
             found.add(_bare(word))
     return found - FUNCTION_WORDS
 
@@ -169,7 +169,7 @@ NEGATIONS = _listed("no not never none nothing nobody nowhere neither nor cannot
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class ScorerSettings:
     """What scorers are made of; each takes what it needs.
 
     ``source``: the model that scores (a folder, a hub id, ``bundled:NAME``); ``None``: the large published one.
@@ -185,12 +185,12 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ScorerKind:
     """A way of scoring. ``asks``: whether it needs a model."""
 
     summary: str
     asks: bool
-    make: Callable[[Setting], Scorer]
+    make: Callable[[ScorerSettings], Scorer]
 
 
 def names() -> tuple[str, ...]:
@@ -198,7 +198,7 @@ def names() -> tuple[str, ...]:
     return tuple(SCORERS)
 
 
-def get(name: str) -> Kind:
+def get(name: str) -> ScorerKind:
     """The way of scoring of that name; ``CirfError`` if there is none."""
     if name not in SCORERS:
         near = difflib.get_close_matches(name, SCORERS, 1, 0.0)[0]
@@ -206,7 +206,7 @@ def get(name: str) -> Kind:
     return SCORERS[name]
 
 
-def _llmlingua2(setting: Setting) -> Scorer:
+def _llmlingua2(setting: ScorerSettings) -> Scorer:
     from cirf.lm.backbone import load_tokenizer
     from cirf.methods.token_skip.llmlingua2 import LARGE, LlmLingua2, load_classifier
 
@@ -215,35 +215,35 @@ def _llmlingua2(setting: Setting) -> Scorer:
     return LlmLingua2(load_classifier(source, section), load_tokenizer(source, section), setting.batch_tokens)
 
 
-def _rules(setting: Setting) -> Scorer:
+def _rules(setting: ScorerSettings) -> Scorer:
 
     return Rules()
 
 
-def _chance(setting: Setting) -> Scorer:
+def _chance(setting: ScorerSettings) -> Scorer:
 
-    return Chance(setting.seed)
+    return RandomScorer(setting.seed)
 
 
-SCORERS: dict[str, Kind] = {
-    "llmlingua2": Kind("a token classifier's probability that a word is kept (LLMLingua-2)", True, _llmlingua2),
-    "rules": Kind("numbers and signs first, function words last, TF-IDF between", False, _rules),
-    "random": Kind("by chance, the control", False, _chance),
+SCORERS: dict[str, ScorerKind] = {
+    "llmlingua2": ScorerKind("a token classifier's probability that a word is kept (LLMLingua-2)", True, _llmlingua2),
+    "rules": ScorerKind("numbers and signs first, function words last, TF-IDF between", False, _rules),
+    "random": ScorerKind("by chance, the control", False, _chance),
 }
 
 
-class Chance:
+class RandomScorer:
     """Scores words by numbers drawn from [0, 1), by the seed, the question and the rationale alone."""
 
     def __init__(self, seed: int = 0) -> None:
         """``seed``: another one, another draw."""
         self._seed = seed
 
-    def score(self, texts: Sequence[Reasoned], progress: Progress = SILENT) -> list[list[Word]]:
+    def score(self, texts: Sequence[Solution], progress: Progress = SILENT) -> list[list[Word]]:
         """See ``Scorer``."""
         return [self._weigh(text) for text in texts]
 
-    def _weigh(self, text: Reasoned) -> list[Word]:
+    def _weigh(self, text: Solution) -> list[Word]:
         draw = random.Random(f"{self._seed}\0{text.question}\0{text.rationale}")
         spans = word_spans(text.rationale)
         return weighed(text.rationale, spans, [draw.random() for _ in spans])

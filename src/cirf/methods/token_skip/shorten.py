@@ -84,7 +84,7 @@ def weighed(text: str, spans: Sequence[Span], importances: Sequence[float]) -> l
 
 
 @dataclass(frozen=True, slots=True)
-class Reasoned:
+class Solution:
     """A worked solution with what it solves."""
 
     question: str
@@ -100,13 +100,13 @@ class Scorer(Protocol):
     scores in parts keeps the parts the same, and gives the rules all rationales at once.
     """
 
-    def score(self, texts: Sequence[Reasoned], progress: Progress = SILENT) -> list[list[Word]]:
+    def score(self, texts: Sequence[Solution], progress: Progress = SILENT) -> list[list[Word]]:
         """The words of every rationale (``word_spans``), in order, none left out; ``CirfError`` where that cannot be done."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Force:
+class ForcedWords:
     """Words that are kept whatever they weigh.
 
     ``digits``: those with a digit or another sign for a number. ``strings``: those that hold one of these; a string of
@@ -139,11 +139,11 @@ class Shortened:
         return self.tokens / self.whole if self.whole else 1.0
 
 
-_NOTHING = Force()
+_NOTHING = ForcedWords()
 
 
 def shorten(
-    rationale: str, words: Sequence[Word], ratio: float, count: Callable[[str], int], force: Force = _NOTHING
+    rationale: str, words: Sequence[Word], ratio: float, count: Callable[[str], int], force: ForcedWords = _NOTHING
 ) -> Shortened:
     """The rationale's most important words, in their order, with as near to ``ratio`` of its tokens as words allow.
 

@@ -27,8 +27,8 @@ from cirf.recipe.schema import Lora, Override, key
 from cirf.records import Example
 
 if TYPE_CHECKING:
-    from cirf.methods.base import Material
-    from cirf.methods.token_skip.shorten import Reasoned, Word
+    from cirf.methods.base import PreparationData
+    from cirf.methods.token_skip.shorten import Solution, Word
     from cirf.recipe.schema import Recipe
     from cirf.tasks.task import Task
 
@@ -123,10 +123,10 @@ class TokenSkip(Prose):
         """The model that scores."""
         return () if self.settings.scorer_model is None else (self.settings.scorer_model,)
 
-    def prepare(self, material: Material) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    def prepare(self, material: PreparationData) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """Every rationale at its ratio, with the share of its tokens that is really left."""
         from cirf.lm.prompt import encode
-        from cirf.methods.token_skip.shorten import Force, shorten
+        from cirf.methods.token_skip.shorten import ForcedWords, shorten
 
         tokenizer = material.tokenizer()
 
@@ -134,7 +134,7 @@ class TokenSkip(Prose):
             return len(encode(tokenizer, text))
 
         texts = self._texts(material)
-        force = Force(self.settings.keep_numbers, self.settings.keep)
+        force = ForcedWords(self.settings.keep_numbers, self.settings.keep)
         rows: list[dict[str, Any]] = []
         for steps, text, words in zip(material.steps, texts, self._weigh(material, texts), strict=True):
             ratio = Random(f"ratio {self._seed} {steps.problem} {steps.sample}").choice(self.settings.ratios)
@@ -156,21 +156,21 @@ class TokenSkip(Prose):
         note = f"share of the tokens left by {self.settings.scorer}: {shares}"
         return rows, {"scorer": self.settings.scorer, "ratios": details, "note": note}
 
-    def _texts(self, material: Material) -> list[Reasoned]:
+    def _texts(self, material: PreparationData) -> list[Solution]:
         """The rationales as the scorer is to read them."""
-        from cirf.methods.token_skip.shorten import Reasoned
+        from cirf.methods.token_skip.shorten import Solution
 
         found = ((material.problems[steps.problem], "\n".join(steps.segments)) for steps in material.steps)
-        return [Reasoned(problem.question, text, problem.answer) for problem, text in found]
+        return [Solution(problem.question, text, problem.answer) for problem, text in found]
 
-    def _weigh(self, material: Material, texts: Sequence[Reasoned]) -> list[list[Word]]:
+    def _weigh(self, material: PreparationData, texts: Sequence[Solution]) -> list[list[Word]]:
         """The words of all rationales; those that a model has weighed before a kill are not weighed again."""
-        from cirf.methods.token_skip.scorers import Setting, get
+        from cirf.methods.token_skip.scorers import ScorerSettings, get
         from cirf.methods.token_skip.shorten import Word
         from cirf.store.files import RowLog
 
         kind, settings = get(self.settings.scorer), self.settings
-        setting = Setting(section=material.recipe.backbone, source=settings.scorer_model, seed=self._seed)
+        setting = ScorerSettings(section=material.recipe.backbone, source=settings.scorer_model, seed=self._seed)
         if not kind.asks:
             return kind.make(setting).score(texts, material.progress)
         log = RowLog(material.scratch / "importance.jsonl")

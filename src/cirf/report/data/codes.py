@@ -29,7 +29,7 @@ from cirf.evaluation.harness import Row
 from cirf.statistics import mean, wilson
 from cirf.store.files import load_object
 from cirf.store.jsonl import read_rows
-from cirf.store.view import Shown
+from cirf.store.view import RunView
 from cirf.tasks.steps import strip_annotations
 
 Data = dict[str, Any]
@@ -45,7 +45,7 @@ _ALL_SEGMENTS = 8000
 _FEWEST = 8
 
 
-def read_functions(run: Shown, recipe: Mapping[str, Any], model: str, per_code: int, answered: Answered) -> Data | None:
+def read_functions(run: RunView, recipe: Mapping[str, Any], model: str, per_code: int, answered: Answered) -> Data | None:
     """The codebook that ``model`` was trained with (else the first there is), code by code; ``None`` without any.
 
     Of a code: ``label``; ``count`` of the training steps that carry it, with their ``share``, ``tasks`` and ``distinct``
@@ -59,14 +59,14 @@ def read_functions(run: Shown, recipe: Mapping[str, Any], model: str, per_code: 
     folder = _folder(run, functions.get("size", recipe.get("codebook", {}).get("size")))
     if folder is None:
         return None
-    summary = load_object(folder / "codebook.json") or {}
-    size = int(summary.get("size", folder.name.rpartition("-")[2]))
+    stored = load_object(folder / "codebook.json") or {}
+    size = int(stored.get("size", folder.name.rpartition("-")[2]))
     steps, traces = _training_steps(run, folder, size)
     written, right = _written(answered), code_accuracy(answered)
     neighbours = read_neighbours(folder, size)
     labels = _labels(functions, {code: [text for _, text in rows] for code, rows in steps.items()})
     labels |= read_labels(run.root, {code: len(rows) for code, rows in steps.items()})
-    report = summary.get("report", {})
+    report = stored.get("report", {})
     total, total_written = sum(map(len, steps.values())), sum(written.values())
     shares = token_shares(run.at(f"models/{model}") / "tokenizer.json", steps)
     used = sum(1 for rows in steps.values() if rows)
@@ -99,8 +99,8 @@ def read_functions(run: Shown, recipe: Mapping[str, Any], model: str, per_code: 
         "written": total_written,
         "transitions": count_transitions(traces),
         "codes": sorted(codes, key=lambda row: (-row["count"], row["code"])),
-        "settings": summary.get("settings", {}),
-        "embedder": summary.get("embedder", {}),
+        "settings": stored.get("settings", {}),
+        "embedder": stored.get("embedder", {}),
         "losses": report.get("losses", {}),
         "numbers": {key: value for key, value in report.items() if isinstance(value, int | float)},
     }
@@ -117,13 +117,13 @@ def code_accuracy(answered: Answered) -> dict[int, Data]:
         for row in rows:
             for code in {code for code, _ in read_codes(row["output"]) if code is not None}:
                 found.setdefault(code, {}).setdefault((task, row["id"]), []).append(bool(row["correct"]))
-    summary = {}
+    by_code = {}
     for code, questions in sorted(found.items()):
         shares = [mean(marks) for marks in questions.values()]
         answers = sum(map(len, questions.values()))
         interval = wilson(min(sum(shares), len(shares)), len(shares))
-        summary[code] = {"questions": len(shares), "answers": answers, "right": mean(shares), "interval": list(interval)}
-    return summary
+        by_code[code] = {"questions": len(shares), "answers": answers, "right": mean(shares), "interval": list(interval)}
+    return by_code
 
 
 def token_shares(path: Path, steps: Mapping[int, Sequence[tuple[str, str]]]) -> dict[int, float]:
@@ -147,7 +147,7 @@ def shorten(text: str, length: int) -> str:
     return text if len(text) <= length else text[:length].rstrip() + "…"
 
 
-def _training_steps(run: Shown, folder: Path, size: int) -> tuple[dict[int, list[tuple[str, str]]], list[list[int]]]:
+def _training_steps(run: RunView, folder: Path, size: int) -> tuple[dict[int, list[tuple[str, str]]], list[list[int]]]:
     """Task and text of the training steps by code, and the training traces as codes."""
     stage = run.at("segments") / "segments.jsonl"
     texts_of = {(row["problem"], row["sample"]): row["segments"] for row in _rows(stage)}
@@ -182,7 +182,7 @@ def _labels(functions: Mapping[str, Any], segments: Mapping[int, Sequence[str]])
     return {code: held.get(code, UNUSED) for code in segments}
 
 
-def _folder(run: Shown, size: int | None) -> Path | None:
+def _folder(run: RunView, size: int | None) -> Path | None:
     """The codebook of that many codes, else the first there is."""
     there = run.each("codebook-*")
     return run.at(next((name for name in there if name == f"codebook-{size}"), there[0])) if there else None
@@ -261,15 +261,15 @@ def read_questions(test: Mapping[str, Mapping[str, Row]], rows: Mapping[str, Ans
     ``shown`` questions ``of`` all, at even distances, are in ``rows``; ``length``: the longest text; ``cut``: texts that had
     more.
     """
-    asked: dict[tuple[str, str], dict[str, list[Row]]] = {}
+    by_question: dict[tuple[str, str], dict[str, list[Row]]] = {}
     for method, tables in rows.items():
         for task, table in tables.items():
             for row in table:
-                asked.setdefault((task, row["id"]), {}).setdefault(method, []).append(row)
-    places = {(task, item): place for place, (task, item) in enumerate((task, item) for task in test for item in test[task])}
+                by_question.setdefault((task, row["id"]), {}).setdefault(method, []).append(row)
+    places = {(task, item): index for index, (task, item) in enumerate((task, item) for task in test for item in test[task])}
     last = len(places)
-    order = sorted(asked, key=lambda where: places.get(where, last))  # those without a problem keep their order
-    made = [_question(task, item, test.get(task, {}).get(item), asked[task, item]) for task, item in order]
+    order = sorted(by_question, key=lambda where: places.get(where, last))  # those without a problem keep their order
+    made = [_question(task, item, test.get(task, {}).get(item), by_question[task, item]) for task, item in order]
     lengths = [_lengths(row) for row in made]
     sizes = {limit: sum(map(sum, ([min(n, limit) + _AROUND for n in texts] for texts in lengths))) for limit in LENGTHS}
     limit = next((limit for limit in LENGTHS if sizes[limit] <= budget), LENGTHS[-1])

@@ -64,7 +64,7 @@ from cirf.report.data.measures import (
 from cirf.report.data.settings import as_trained, read_settings
 from cirf.store.files import load_object
 from cirf.store.jsonl import read_rows
-from cirf.store.view import Shown
+from cirf.store.view import RunView
 
 Data = dict[str, Any]
 
@@ -87,7 +87,7 @@ def collect(
     ``environment`` defaults to that of the run's start, or this machine's if there is no record. Raises
     ``CirfError`` if a file of the run is damaged.
     """
-    run, recipe = Shown(folder, stages), _recipe(folder)
+    run, recipe = RunView(folder, stages), _recipe(folder)
     rows = {name: _evaluation_rows(run.at(f"evaluation/{name}")) for name in _methods(run, recipe)}
     rows = {name: tables for name, tables in rows.items() if tables}
     reference = REFERENCE if REFERENCE in rows else next(iter(rows), None)
@@ -159,12 +159,12 @@ def _rows(path: Path) -> list[Row]:
     return read_rows(path) if path.exists() else []
 
 
-def _methods(run: Shown, recipe: Mapping[str, Any]) -> list[str]:
+def _methods(run: RunView, recipe: Mapping[str, Any]) -> list[str]:
     """The recipe's methods that have an evaluation, in its order; all that have one where it names none of them."""
     stages = [stage for stage in run.each("evaluation/*") if (run.at(stage) / "scores.json").is_file()]
     there = [stage.partition("/")[2] for stage in stages]
-    asked = [name for name in recipe.get("methods", ()) if name in there]
-    return asked + ([] if asked else there)
+    names = [name for name in recipe.get("methods", ()) if name in there]
+    return names + ([] if names else there)
 
 
 def _evaluation_rows(folder: Path) -> dict[str, list[Row]]:
@@ -173,13 +173,13 @@ def _evaluation_rows(folder: Path) -> dict[str, list[Row]]:
     return {name: read_rows(folder / f"{name}.jsonl") for name in names}
 
 
-def _test(run: Shown) -> dict[str, dict[str, Row]]:
+def _test(run: RunView) -> dict[str, dict[str, Row]]:
     """Test problems by task and id."""
     files = sorted((run.at("problems") / "test").glob("*.jsonl"))
     return {path.stem: {row["id"]: row for row in read_rows(path)} for path in files}
 
 
-def _method(run: Shown, name: str, tables: Mapping[str, Sequence[Row]], latency: Mapping[str, Any]) -> Data:
+def _method(run: RunView, name: str, tables: Mapping[str, Sequence[Row]], latency: Mapping[str, Any]) -> Data:
     """One method's accuracies and its latency."""
     details = numbers(tables)
     return {
@@ -192,7 +192,7 @@ def _method(run: Shown, name: str, tables: Mapping[str, Sequence[Row]], latency:
     }
 
 
-def _protocol(run: Shown, recipe: Mapping[str, Any]) -> Data | None:
+def _protocol(run: RunView, recipe: Mapping[str, Any]) -> Data | None:
     """The protocol of test problems and sampling, and deviations of the test from it.
 
     ``partial``: tasks with fewer problems than the protocol names, or if it names all, than there are:
@@ -229,7 +229,7 @@ def _labels_taken(recipe: Mapping[str, Any]) -> dict[int, str]:
     return held[0] if held and all(one == held[0] for one in held) else {}
 
 
-def _data(run: Shown, train: Sequence[Row]) -> Data:
+def _data(run: RunView, train: Sequence[Row]) -> Data:
     """Rows in, rows out, and why rows were dropped. Training and validation problems are those used: ``rows`` may draw few."""
     validation, test = _rows(run.at("problems") / "validation.jsonl"), _test(run)
     rationales, segments = _rows(run.at("rationales") / "rationales.jsonl"), _rows(run.at("segments") / "segments.jsonl")
@@ -265,7 +265,7 @@ def _data(run: Shown, train: Sequence[Row]) -> Data:
 _REPORTED = ("perplexity", "column_imbalance", "disagreement")
 
 
-def compare_codebooks(run: Shown, recipe: Mapping[str, Any]) -> list[dict[str, Any]]:
+def compare_codebooks(run: RunView, recipe: Mapping[str, Any]) -> list[dict[str, Any]]:
     """A row a codebook of the recipe, by size; empty where there are not two.
 
     ``used``: codes that are used by a step; ``least``: steps of the least used code; ``perplexity`` of the use;
@@ -273,8 +273,8 @@ def compare_codebooks(run: Shown, recipe: Mapping[str, Any]) -> list[dict[str, A
     ``vq``: last losses; ``trained``: whether models were trained with it; ``validation``: where K was chosen
     among them, the accuracy of its trial with ``interval`` and ``n``, else ``None``.
     """
-    asked = recipe.get("codebook", {})
-    sizes = sorted({*asked.get("sizes", ()), asked.get("size")} - {None, "auto"})
+    section = recipe.get("codebook", {})
+    sizes = sorted({*section.get("sizes", ()), section.get("size")} - {None, "auto"})
     found = {size: load_object(run.at(f"codebook-{size}") / "codebook.json") for size in sizes}
     trials = {row["size"]: row for row in (load_object(run.at("codebook-size") / "sizes.json") or {}).get("sizes", ())}
     rows = []
@@ -288,7 +288,7 @@ def compare_codebooks(run: Shown, recipe: Mapping[str, Any]) -> list[dict[str, A
             {"size": size, "used": sum(1 for count in usage if count), "least": min(usage, default=0)}
             | {name: report.get(name) for name in _REPORTED}
             | {name: losses[name][-1]["total"] if losses.get(name) else None for name in ("autoencoder", "vq")}
-            | {"trained": size == asked.get("size"), "validation": trials.get(size)}
+            | {"trained": size == section.get("size"), "validation": trials.get(size)}
         )
     return rows if len(rows) > 1 else []
 
@@ -296,7 +296,7 @@ def compare_codebooks(run: Shown, recipe: Mapping[str, Any]) -> list[dict[str, A
 _POINTS = 60  # of the drawn curve
 
 
-def read_compression(run: Shown, recipe: Mapping[str, Any]) -> dict[str, Any] | None:
+def read_compression(run: RunView, recipe: Mapping[str, Any]) -> dict[str, Any] | None:
     """The γ curve and the methods' traces; ``None`` where a run prunes nothing.
 
     ``thresholds``: a row a threshold of the recipe: ``gamma``, share of ``results`` kept, mean result ``tokens`` of a trace,
@@ -310,7 +310,7 @@ def read_compression(run: Shown, recipe: Mapping[str, Any]) -> dict[str, Any] | 
         return {"thresholds": [], "curve": [], "methods": methods, "traces": None} if methods else None
     paths = [Removals.from_dict(row) for row in read_rows(log)]
     section = recipe.get("compression", {})
-    asked = sorted({*section.get("gamma", ()), section.get("fast", 0.1), section.get("faster", 0.2)})
+    thresholds = sorted({*section.get("gamma", ()), section.get("fast", 0.1), section.get("faster", 0.2)})
     counted = read_rows(path) if (path := run.at("traces") / "traces.jsonl").exists() else []
     results = sum(bool(result) for row in counted for result in row["results"]) or 1
 
@@ -324,10 +324,10 @@ def read_compression(run: Shown, recipe: Mapping[str, Any]) -> dict[str, Any] | 
             "tokens": sum(path.tokens_without(path.below(gamma)) for path in paths) / max(1, len(paths)),
             "bare": sum(path.tokens_without(path.below(gamma)) == 0 for path in paths) / max(1, len(paths)),
         }
-        for gamma in asked
+        for gamma in thresholds
     ]
-    top = max(asked, default=0.0)
-    curve = [[top * place / _POINTS, kept(top * place / _POINTS)] for place in range(_POINTS + 1)]
+    top = max(thresholds, default=0.0)
+    curve = [[top * index / _POINTS, kept(top * index / _POINTS)] for index in range(_POINTS + 1)]
     return {
         "thresholds": rows,
         "curve": curve,
@@ -376,7 +376,7 @@ def _answer(row: Row) -> dict[str, Any]:
     return shown
 
 
-def read_voting(run: Shown, recipe: Mapping[str, Any], methods: Collection[str]) -> Data | None:
+def read_voting(run: RunView, recipe: Mapping[str, Any], methods: Collection[str]) -> Data | None:
     """``voting.json`` of the recipe's voting method, and under ``latency`` its ``timings.json`` without the rows.
 
     ``latency.votes`` is of the numbers of votes that the curve has, 0 being the one answer they are compared with; with a

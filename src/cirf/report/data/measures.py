@@ -11,7 +11,7 @@ from cirf.errors import CirfError
 from cirf.evaluation.harness import Row, compare_rows, scores_from_rows
 from cirf.statistics import corrected, mean, mean_interval, mean_of_shares, spread
 from cirf.store.files import load_object
-from cirf.store.view import Shown
+from cirf.store.view import RunView
 
 Data = dict[str, Any]
 Tables = Mapping[str, Sequence[Row]]
@@ -64,7 +64,7 @@ def _of_items(rows: Sequence[Row], key: str) -> list[float]:
 def questions(method: str, tables: Tables) -> set[tuple[str, str]]:
     """Task and id of every question that a method answered. ``CirfError`` if its runs have different questions, or a task has no
     rows."""
-    asked: set[tuple[str, str]] = set()
+    found: set[tuple[str, str]] = set()
     for task, rows in tables.items():
         runs: dict[int, list[str]] = {}
         for row in rows:
@@ -80,8 +80,8 @@ def questions(method: str, tables: Tables) -> set[tuple[str, str]]:
                     f"evaluation/{method}/{task}.jsonl: run {run} answers other questions than the first, or one twice;"
                     f" remove the folder evaluation/{method} and run again"
                 )
-        asked |= {(task, name) for name in first}
-    return asked
+        found |= {(task, name) for name in first}
+    return found
 
 
 def comparable(rows: Mapping[str, Tables], reference: str | None) -> dict[str, bool]:
@@ -89,8 +89,8 @@ def comparable(rows: Mapping[str, Tables], reference: str | None) -> dict[str, b
 
     Only such methods are compared: a difference on a shared subset would be of other questions than the accuracies shown with it.
     """
-    asked = {name: questions(name, tables) for name, tables in rows.items()}
-    return {name: reference is not None and found == asked[reference] for name, found in asked.items()}
+    sets = {name: questions(name, tables) for name, tables in rows.items()}
+    return {name: reference is not None and found == sets[reference] for name, found in sets.items()}
 
 
 def comparisons(reference: str | None, rows: Mapping[str, Tables], methods: Mapping[str, Data]) -> Data:
@@ -131,7 +131,7 @@ _LATENCY = {
 _MEMORY = ("weights_bytes", "growth_bytes", "peak_bytes")
 
 
-def read_times(run: Shown, stage: str) -> Data:
+def read_times(run: RunView, stage: str) -> Data:
     """``timings.json`` of ``latency`` without its rows; empty where there is none.
 
     Raises ``CirfError`` for a damaged file.
@@ -204,7 +204,7 @@ def read_training(folder: Path) -> dict[str, Any] | None:
     losses, validation = history.get("losses", ()), history.get("validation", ())
     by_reward = any("reward" in row for row in losses)
     try:
-        summary: dict[str, Any] = {
+        facts: dict[str, Any] = {
             "train": [] if by_reward else [[row["update"], row["loss"]] for row in losses],
             "validation": [] if by_reward else [[row["update"], row["loss"]] for row in validation],
             "numbers": _scalars(history) | _losses_of_parts(history.get("validation", ())),
@@ -215,8 +215,8 @@ def read_training(folder: Path) -> dict[str, Any] | None:
         }
         if by_reward:
             parts = {"sampled": losses, "validation": validation}
-            summary["right"] = {name: [[row["update"], row["right"]] for row in rows] for name, rows in parts.items()}
-        return summary
+            facts["right"] = {name: [[row["update"], row["right"]] for row in rows] for name, rows in parts.items()}
+        return facts
     except (KeyError, TypeError):
         raise CirfError(f"{folder / 'history.json'}: not a training's history; remove {folder} and run again") from None
 
