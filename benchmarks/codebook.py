@@ -3,8 +3,8 @@
     python -m benchmarks.codebook [--rows 1000000] [--width 1024] [--codes 256] [--folder /tmp] [--memory 6] [--parts scale ...]
 
 ``scale``: made-up embeddings are written to ``--folder`` (it needs two float32 copies of them), then centred, quantised and
-named as the codebook stage does it, in a process of its own whose peak memory is told: all of it (``ru_maxrss``) and what is
-its own and no file's (``RssAnon``). Beside each step stands its floor: its operations at the speed of a matrix product and of
+named as the codebook stage does it, in a process of its own whose peak memory is reported: all of it (``ru_maxrss``) and what is
+its own and no file's (``RssAnon``). Each step is shown with its floor: its operations at the speed of a matrix product and of
 exponentials here, or its reads at the speed of plain reads of that very file, whichever is longer.
 ``sweep``: processor seconds of an epoch of updates, of a balanced assignment (with the encoding) and of its rounds alone, at
 several numbers of segments (M), codes (K) and widths (d, of embeddings and codes alike), on one thread and in memory; the

@@ -5,7 +5,7 @@
 RUN: a run whose methods say whom a step is about (``subjects: true``); an archive has no prompts. A state is held against the one
 that the trace itself wrote before it, ``keeps heads`` being a step of someone who does not flip a coin that shows heads: one
 mistake counts once. *Whole*: the trace names the question's people in order, spelt as there but for capitals, and begins with
-the question's state; *sound*: all of its states are right, too. A functional token is taken to mean what it stands before more
+the question's state; *sound*: all of its states are right, too. A functional token is taken to mean what it precedes more
 often in the method's traces, someone who flips or someone who does not. ``--against-run``: the second method is that run's.
 """
 

@@ -8,7 +8,7 @@ serve``, ``llama-server`` with ``cirf export``'s file, ``transformers serve``); 
 All are asked greedily, in turns of ``--block`` questions: one at a time, or ``--together`` many at once, by servers as so many
 clients and by the reference as a padded batch. Seconds of one at a time are an answer's; of several, a turn's shared among them.
 
-The reference is plain ``generate`` of transformers in this process, in float32. Where an engine writes something else, told are
+The reference is plain ``generate`` of transformers in this process, in float32. Where an engine writes something else, this prints
 the place where it first does, and by how many nats the reference's own token leads the engine's there: engines that compute in
 other formats or orders differ where that is next to nothing. The last line is JSON.
 """
@@ -65,7 +65,7 @@ def server(url: str, cap: int, names: TokenNames, together: int) -> Ask:
         with urllib.request.urlopen(f"{url}/models", timeout=60) as response:
             model = json.load(response)["data"][0]["id"]
 
-    # llama-cpp-python's server makes what was written before less likely unless it is told not to; some servers refuse the key.
+    # llama-cpp-python's server makes repeated tokens less likely by default; some servers refuse the key.
     more = {"repeat_penalty": 1.0}
 
     def ask(question: str) -> Said:

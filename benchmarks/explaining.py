@@ -1,4 +1,4 @@
-"""The decoder that SIM-CoT trains beside a model: its groups cut into passes that pad little, against one padded pass of all.
+"""The decoder that SIM-CoT trains with a model: its groups cut into passes that pad little, against one padded pass of all.
 
     python -m benchmarks.explaining --run RUN [--rows 4] [--batches 4] [--thoughts 3]
 

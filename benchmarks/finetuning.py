@@ -10,9 +10,9 @@ Rows are those of ``--run``, else of the quickstart, whose stages up to the trac
 weights with the same rows for the new tokens, the same rows in the same order (which has rows of like length in a batch), update
 sizes, optimiser, schedule and number format: bfloat16, or float32 where the processor is faster in it. TRL is tried
 with every setting for a few updates first; the best counts. How far the losses of TRL's own settings are from one another's is
-told beside how far ours are. *Useful tokens* are those of rows, not padding; the first updates are not timed. ``floor`` is 6 x
+printed with how far ours are. *Useful tokens* are those of rows, not padding; the first updates are not timed. ``floor`` is 6 x
 parameters x useful tokens (4 with adapters: frozen weights get no gradient) over the speed of a large product here. Both clocks
-are told, since on a busy machine CPU seconds are the fairer ones. The last line is JSON; a ratio above 1 means ours is faster.
+are printed, since on a busy machine CPU seconds are the fairer ones. The last line is JSON; a ratio above 1 means ours is faster.
 """
 
 from __future__ import annotations

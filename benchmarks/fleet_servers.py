@@ -21,7 +21,7 @@ from unittest import mock
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """What goes wrong: shares of requests that are told to come back later (429 with ``Retry-After``), that break the server
+    """What goes wrong: shares of requests that are to come back later (429 with ``Retry-After``), that break the server
     (500) and whose connection is cut, at some point of their work; and one server that is dead for a while."""
 
     busy: float = 0.0
@@ -140,7 +140,7 @@ class Server:
 
 
 def _transport() -> Any:
-    """The client's HTTP library, by whatever name it goes."""
+    """The client's HTTP library, under either of its names."""
     from huggingface_hub.errors import HfHubHTTPError
 
     names = (base.__module__.partition(".")[0] for base in HfHubHTTPError.__mro__)
@@ -148,7 +148,7 @@ def _transport() -> Any:
 
 
 def connecting(servers: Mapping[str, Server]) -> Callable[..., Any]:
-    """What stands in for `cirf.endpoints.calls.connect`: connections to simulated servers, by their URL."""
+    """A replacement of `cirf.endpoints.calls.connect`: connections to simulated servers, by their URL."""
     from cirf.endpoints.calls import Connection
 
     @contextlib.asynccontextmanager

@@ -4,7 +4,7 @@
 
 - ``recipes``: shipped ones with keys changed, gone or unknown, or with characters of their text changed. Each is a recipe that
   can be planned, or one line of error.
-- ``rows``: files of a user's own, with values of every type and texts of every script. Each row is kept or told of.
+- ``rows``: files of a user's own, with values of every type and texts of every script. Each row is kept or reported.
 - ``rationales``: what a teacher might write, cut into steps by every rule, with results by the rule of every task. Each is cut
   or dropped with a reason, and every step has a result or none.
 - ``answers``: what a teacher answers among answers that will do, and what a writer of results answers. Each is judged, or found
@@ -87,11 +87,11 @@ SEEN = [""]
 
 
 LOST = [0]
-"""Rows that were neither kept nor told of."""
+"""Rows that were neither kept nor reported."""
 
 
 def total(there: int, summary: int, how: str) -> None:
-    """Every row is kept or told of."""
+    """Every row is kept or reported."""
     LOST[0] += abs(there - summary)
     assert summary == there, f"{there} rows, {how}"
 
@@ -186,7 +186,7 @@ def rows(work: File) -> Callable[[Any], None]:
         kept = len(loaded.train) + len(loaded.validation) + sum(map(len, loaded.test.values()))
         there = sum(bool(line.strip()) for line in lines)
         summary = len(loaded.dropped) + sum(len(file.errors) for file in loaded.unusable)
-        total(there, kept + summary, f"{kept} kept, {summary} told of")
+        total(there, kept + summary, f"{kept} kept, {summary} reported")
 
     return case
 
@@ -230,7 +230,7 @@ def rationales(work: File) -> Callable[[Any], None]:
         by = data.draw(st.sampled_from(("auto", "ordinal", "line", "sentence", "option")))
         section = Segments(by=by, equations=data.draw(st.sampled_from(("keep", "split"))))
         found = cut_all([Rationale(problem.id, 0, text, "x")], section, [problem])
-        total(1, len(found.steps) + len(found.dropped), f"{len(found.steps)} cut, {len(found.dropped)} told of")
+        total(1, len(found.steps) + len(found.dropped), f"{len(found.steps)} cut, {len(found.dropped)} reported")
         if not found.steps:
             assert found.dropped[0].reason
             return

@@ -4,7 +4,7 @@
 
 Needs llama-cpp-python. The questions are those of the run's evaluation, ``--rows`` of each task; both sides are greedy, render
 the saved chat template themselves, and take turns at the questions. How many answers are the same as those of the run's model
-in float32 stands beside the times: 16 bits and fewer round otherwise. The last line is JSON for the first type; a ratio above 1
+in float32 is printed with the times: 16 bits and fewer round otherwise. The last line is JSON for the first type; a ratio above 1
 means that llama.cpp is faster.
 """
 

@@ -1,4 +1,4 @@
-"""Training a map to vectors before a frozen backbone, as SoftCoT and SemCoT do: what stands before the vectors read once and
+"""Training a map to vectors before a frozen backbone, as SoftCoT and SemCoT do: what precedes the vectors read once and
 kept, against read again in every pass.
 
     python -m benchmarks.heads --run RUN [--rows 16] [--passes 3]

@@ -40,7 +40,7 @@ KNOWN = {
     "dominate": ("LGPL-3.0-or-later", "imported as it is by what `lm-eval` prints tables with; cirf holds no copy"),
     "zss": ("unknown", "its metadata name none; the LICENSE file that it brings is BSD-3-Clause"),
 }
-"""Distributions whose licence is not allowed for all, or not told: which one it is, and why it may be installed."""
+"""Distributions whose licence is not allowed for all, or not stated: which one it is, and why it may be installed."""
 _SPELT = {
     "apache": "Apache-2.0",
     "apache 2.0": "Apache-2.0",
@@ -79,7 +79,7 @@ class Entry:
 def licence_of(summary: Message | Any) -> str:
     """The licence that metadata tell, as an SPDX expression, or ``unknown``.
 
-    What cannot be read makes all of it unknown, lest a licence that is not allowed pass beside one that is: but not the text of a
+    What cannot be read makes all of it unknown, so that no licence passes that is not allowed: but not the text of a
     licence in ``License``, which is no name of one. Several classifiers all hold.
     """
     if expression := summary.get("License-Expression"):

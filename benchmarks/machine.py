@@ -1,4 +1,4 @@
-"""What this machine can do at most: the floor that benchmarks set beside what they measure.
+"""What this machine can do at most: the floor that benchmarks compare with.
 
 Each is the best of several tries in the running process, so with its number of threads.
 """

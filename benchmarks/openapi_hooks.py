@@ -109,6 +109,6 @@ if os.environ.get("CIRF_OPENAPI_LOCKED"):
 
     @schemathesis.check  # type: ignore[untyped-decorator, unused-ignore]
     def nothing_without_the_key(ctx: Any, response: Any, case: Any) -> None:
-        """Whoever has no key, or a wrong one, is told so and nothing else, whatever is asked."""
+        """Whoever has no key, or a wrong one, gets that error and nothing else."""
         if case.operation.path.startswith("/v1/"):
             assert response.status_code == 401, f"{response.status_code} without the key"

@@ -59,7 +59,7 @@ Cell = Callable[[Line], str]
 
 @dataclass(frozen=True)
 class Table:
-    """A table: ``head`` stands over the labels, each column is its heading and what fills it.
+    """A table: ``head`` is the heading of the labels, each column is its heading and what fills it.
 
     ``caption`` may name groups of tasks in braces: the numbers of questions of the first line.
     """

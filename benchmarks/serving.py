@@ -1,4 +1,4 @@
-"""Many clients at once against ``cirf serve``: some slow to send, some cut off, all others to be answered or told to come back.
+"""Many clients at once against ``cirf serve``: some slow to send, some cut off, all others to be answered or asked to retry.
 
     python -m benchmarks.serving MODEL [--clients 200] [--slow 20] [--cut 20] [--waves 3] [--queue 256] [--batch 32]
 

@@ -9,7 +9,7 @@ the paper's tables for Qwen3-8B (`shape_model.paper_lengths`). Nothing is downlo
   gradient checkpointing and without), 32 rows an update as in the paper, in passes of several sizes: tokens a second, the most
   memory, and what share the operations that it needs (`shape_model.training_flops`) are of what matrix products reach here.
 * ``decode``: milliseconds a step, at batch 1 and 32, of the project's functions, of ``generate`` with a static cache (on a GPU
-  compiled), and of a static cache whose step is recorded as a CUDA graph; beside the time that reading the weights, keys and
+  compiled), and of a static cache whose step is recorded as a CUDA graph; next to the time that reading the weights, keys and
   values takes at the bandwidth measured here. The tokens of all engines are compared.
 * ``latency``: seconds from the prompt's text to the last token of CIRF Full, Fast, Faster and chain-of-thought.
 
@@ -143,7 +143,7 @@ def train(options: argparse.Namespace, adaptation: str, batch: int, recomputed: 
 
 
 def trainings(options: argparse.Namespace, adaptation: str) -> list[dict[str, Any]]:
-    """All cells of a way of training, each told as it is done."""
+    """All cells of a way of training, each printed as it is done."""
     made = []
     for recomputed in (True, False) if adaptation == "full" else (False,):
         for method in options.methods:
@@ -189,7 +189,7 @@ def stepped(options: argparse.Namespace, engine: shape_decode.Engine, prompts: l
 
 
 def decode(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Steps of decoding: every engine at every batch size, beside the floor."""
+    """Steps of decoding: every engine at every batch size, and the floor."""
     made: list[dict[str, Any]] = []
     model, tokenizer = answering(options)
     few, many = options.steps // 8 + 1, options.steps + options.steps // 8 + 1
@@ -249,7 +249,7 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--shape", choices=sorted(shape_model.SHAPES), default="qwen3-8b")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or another torch device")
     parser.add_argument(
-        "--dtype", help="of the weights that answer and of those beside adapters; default: bfloat16, on a CPU float32"
+        "--dtype", help="of the weights that answer and of the frozen ones under adapters; default: bfloat16, on a CPU float32"
     )
     parser.add_argument("--part", action="append", choices=PARTS, help="repeatable; default: all")
     parser.add_argument("--task", default="gsm8k", help="the paper's task whose lengths are taken")

@@ -167,7 +167,7 @@ def _text(chance: random.Random, tokens: int) -> str:
 
 
 def synchronise(device: str) -> None:
-    """Wait until a device has done what it was told; of a CPU, at once."""
+    """Wait until a device has finished its work; a CPU always has."""
     import torch
 
     if torch.device(device).type == "cuda":
@@ -232,7 +232,7 @@ def training_flops(model: Any, lengths: Sequence[tuple[int, int]], adapters: int
 
     A weight of a linear layer takes 2 a token forwards, 2 backwards for its input's gradient, 2 for its own where it is trained;
     the head is asked at targets alone; attention counts half its square (it is causal), three times. ``model`` is plain;
-    ``adapters``: weights of LoRA adapters beside it, its own being frozen; ``None``: its own are trained. What gradient
+    ``adapters``: weights of LoRA adapters, its own being frozen; ``None``: its own are trained. What gradient
     checkpointing computes again is not counted.
     """
     import torch

@@ -3,7 +3,7 @@
     python -m benchmarks.share_of RUN [RUN] --methods cirf_full cirf_subjects --of sft_cot --tasks gsm8k svamp [--of-run RUN]
 
 RUN: a run, or its archive; of several, such as those of several seeds, a question counts once, by the mean of its trainings, if
-every run asked it. ``--of-run``: where the other method stands, of whose questions those count that both were asked. Questions
+every run asked it. ``--of-run``: the archive of the other method, of whose questions those count that both were asked. Questions
 are drawn in pairs, so what is hard for both methods is so in every draw.
 """
 

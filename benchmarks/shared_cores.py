@@ -3,9 +3,9 @@
     python -m benchmarks.shared_cores [--model ID] [--updates 8] [--repeats 2] [--spins default,1000,10000,passive]
 
 Threads that wait at a barrier spin for a while and then sleep. Spinning is fast on idle cores and wastes time on shared ones.
-Each setting trains the same rows alone, and beside as many busy processes as there are cores, in a process of its own, in turns.
+Each setting trains the same rows alone, and with as many busy processes as there are cores, in a process of its own, in turns.
 ``cirf`` is what the command sets unless the user does (`cirf.distributed`). The last line is JSON: ``ours`` is the speed of
-``cirf`` alone as a share of ``default`` alone, ``shared`` its share of that beside the others.
+``cirf`` alone as a share of ``default`` alone, ``shared`` its share of that with the others.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def main() -> None:
             for busy in (False, True):
                 speeds.setdefault((setting, busy), []).append(measured(setting, busy, options.model, options.updates))
     idle = max(speeds["default", False])
-    print("setting: updates/s alone, share of default alone; beside busy processes, share")
+    print("setting: updates/s alone, share of default alone; with busy processes, share")
     for setting in settings:
         alone, shared = max(speeds[setting, False]), max(speeds[setting, True])
         print(f"{setting}: {alone:.3f}, {alone / idle:.2f}; {shared:.3f}, {shared / idle:.2f}")
