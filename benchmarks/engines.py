@@ -8,7 +8,7 @@ serve``, ``llama-server`` with ``cirf export``'s file, ``transformers serve``); 
 All are asked greedily, in turns of ``--block`` questions: one at a time, or ``--together`` many at once, by servers as so many
 clients and by the reference as a padded batch. Seconds of one at a time are an answer's; of several, a turn's shared among them.
 
-The reference is plain ``generate`` of transformers in this process, in float32. Where an engine writes something else, this prints
+The reference is plain ``generate`` of transformers in this process, in float32. Where an engine differs, this prints
 the place where it first does, and by how many nats the reference's own token leads the engine's there: engines that compute in
 other formats or orders differ where that is next to nothing. The last line is JSON.
 """
