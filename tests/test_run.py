@@ -708,6 +708,10 @@ def test_a_hopeless_training_ends_early_and_the_other_methods_go_on(workshop: ti
     assert whole.code == 0, whole.err
     history = json.loads((tmp_path / "run" / "models" / "cirf_full" / "history.json").read_text())
     assert history["updates"] == total and "ended" not in history
+    check = json.loads((tmp_path / "run" / "checks" / "cirf_full" / "check.json").read_text())
+    assert check["well_formed"] < 0.5 and any("not trained enough" in fault for fault in check["faults"])
+    rows = read_rows(tmp_path / "run" / "evaluation" / "cirf_full" / "sums.jsonl")
+    assert all(row["output"].count("<cirf_") <= 4 for row in rows), "the answers of the table are within the budget"
 
 
 def test_a_token_begins_at_the_mean_of_its_steps_words_less_that_of_all_steps(workshop: tinyrun.Workshop, tmp_path: Path) -> None:

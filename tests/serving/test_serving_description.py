@@ -37,7 +37,11 @@ def test_it_names_the_models_the_limits_and_every_refusal(server: Running) -> No
     fields = summary["components"]["schemas"]["ChatRequest"]["properties"]
     assert fields["model"]["enum"] == ["traces", "prose"]
     assert summary["paths"]["/v1/models/{name}"]["get"]["parameters"][0]["schema"]["enum"] == ["traces", "prose"]
-    assert fields["n"]["maximum"] == summary["components"]["schemas"]["CirfOptions"]["properties"]["votes"]["maximum"] == Limits().votes
+    assert (
+        fields["n"]["maximum"]
+        == summary["components"]["schemas"]["CirfOptions"]["properties"]["votes"]["maximum"]
+        == Limits().votes
+    )
     usual = {"200", "403", "408", "413", "415", "500", "503"}
     for path, more in (("/", set()), ("/health", set()), ("/v1/models", set()), ("/v1/models/{name}", {"404"})):
         assert set(summary["paths"][path]["get"]["responses"]) == usual | more

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 WELL_FORMED = 0.9
 """The smallest share of well-formed answers of a sufficiently trained model."""
+
+USABLE = 0.5
+"""The same, of a model whose settings complete the others."""
 
 ENOUGH = 30
 """With fewer held-out questions a working model is often no better than the most frequent answer."""
@@ -90,18 +93,25 @@ def _turned(said: str) -> str:
     return said[start:] + said[:start] if start > 0 else said
 
 
-def faults(name: str, found: Check, limits: Mapping[str, Any] | None = None) -> list[str]:
+def faults(
+    name: str, found: Check, limits: Mapping[str, Any] | None = None, lifted: Mapping[str, Any] | None = None
+) -> list[str]:
     """A sentence if a model does not write the trained form, or is no better than the most frequent answer.
 
     ``limits``: settings that limit the answers of another method's model. If there are any, the sentence names them.
+    ``lifted``: settings that complete a trace, without which the answers were written.
     """
     sentences = []
     ill_formed = found.well_formed is not None and found.well_formed < WELL_FORMED
     if ill_formed and limits:
-        named = ", ".join(f"{key} {str(value).lower()}" for key, value in limits.items())
         sentences.append(
-            f"{name}: with its settings ({named}) only {100 * (found.well_formed or 0):.0f} % of answers are well-formed; "
-            "loosen them"
+            f"{name}: with its settings ({_named(limits)}) only {100 * (found.well_formed or 0):.0f} % of answers are "
+            "well-formed; loosen them"
+        )
+    elif ill_formed and lifted and (found.well_formed or 0) >= USABLE:
+        sentences.append(
+            f"{name}: without its settings ({_named(lifted)}) {found.well_formed or 0:.0%} of its answers to {found.n} held-out "
+            "questions are well-formed; other engines need them too (docs/how-to/steering.md)"
         )
     elif ill_formed:
         cut = f" and {found.truncated:.0%} are truncated" if found.truncated else ""
@@ -119,6 +129,10 @@ def faults(name: str, found: Check, limits: Mapping[str, Any] | None = None) -> 
     return sentences
 
 
+def _named(settings: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key} {str(value).lower()}" for key, value in settings.items())
+
+
 def majority_share(training: Sequence[str], held_out: Sequence[str]) -> float:
     """The share of the held-out answers that are the most frequent training answer (the first of equally frequent ones)."""
     if not training or not held_out:
@@ -128,8 +142,10 @@ def majority_share(training: Sequence[str], held_out: Sequence[str]) -> float:
 
 
 def checking(context: Context, name: str, work: Path) -> dict[str, Any]:
-    """Answer the first ``evaluate.check_questions`` held-out questions, greedily, and write ``check.json``; faults are notes."""
+    """Answer the first ``evaluate.check_questions`` held-out questions, greedily, and write ``check.json``; faults are notes.
 
+    A model answers without its own settings that constrain the form, which would hide what it did not learn.
+    """
     section = context.recipe.evaluate.model_copy(update={"temperature": 0.0, "runs": 1})
     held_out = context.validation()[: section.check_questions]
     if not held_out:
@@ -138,7 +154,9 @@ def checking(context: Context, name: str, work: Path) -> dict[str, Any]:
         return {"rows": 0, "notes": [note]}
     by_task = {task: [problem for problem in held_out if problem.task == task] for task in context.tasks}
     by_task = {task: problems for task, problems in by_task.items() if problems}
-    answer(context, name, section, by_task, work, Share.of_launch())
+    method = get(name, context.recipe)
+    lifted = constraints_of(method) if method.learner == name and name in context.recipe.variants else {}
+    answer(_without(context, name, lifted), name, section, by_task, work, Share.of_launch())
     rows = [row for task in by_task for row in read_rows(work / f"{task}.jsonl")]
     training = context.train()
     share = sum(
@@ -146,8 +164,7 @@ def checking(context: Context, name: str, work: Path) -> dict[str, Any]:
         for task, problems in by_task.items()
     ) / len(held_out)
     found = check(rows, share)
-    method = get(name, context.recipe)
-    problems_found = faults(name, found, limits_of(method)) if method.trained else []
+    problems_found = faults(name, found, limits_of(method), lifted) if method.trained else []
     problems_found = [*_ended(context, name), *problems_found]
     write_atomic(work / "check.json", to_json(found.to_dict() | {"faults": problems_found}))
     return {"rows": found.n, "notes": [f"WARNING: {line}" for line in problems_found]}
@@ -155,13 +172,26 @@ def checking(context: Context, name: str, work: Path) -> dict[str, Any]:
 
 def limits_of(method: Method) -> dict[str, Any]:
     """The settings that limit the traces of a method which answers with another's model; none where it is trained itself."""
+    return {} if method.learner == method.name else constraints_of(method)
+
+
+def constraints_of(method: Method) -> dict[str, Any]:
+    """The settings of a method that constrain the form of its answers, other than their defaults."""
     from cirf.methods.cirf.cirf import FormSettings
 
-    if method.learner == method.name:
-        return {}
     known = {key: field.default for key, field in FormSettings.model_fields.items() if key != "grammar"}
     given = {key: getattr(method.settings, key, default) for key, default in known.items()}
     return {key: value for key, value in given.items() if value != known[key]}
+
+
+def _without(context: Context, name: str, settings: Mapping[str, Any]) -> Context:
+    """The context with a recipe whose variant ``name`` has these settings no more."""
+    if not settings:
+        return context
+    variant = context.recipe.variants[name]
+    kept = {key: value for key, value in variant.settings.items() if key not in settings and key != "grammar"}
+    variants = context.recipe.variants | {name: variant.model_copy(update={"settings": kept})}
+    return replace(context, recipe=context.recipe.model_copy(update={"variants": variants}))
 
 
 def _ended(context: Context, name: str) -> list[str]:
