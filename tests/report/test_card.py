@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import copy
+import json
+import re
 
 import pytest
 import yaml
@@ -52,6 +54,21 @@ def test_a_card_shows_an_output_as_it_is_written(data, opening):
     assert "An output for" not in model_card("cirf_full", recipe, ModelFacts(functions=FUNCTIONS))
     assert ("ends the prompt with `<think>`" in card) == (opening == "prompt")
     assert "split it at `</think>`" in card and "split it" not in model_card("sft_cot", recipe, ModelFacts())
+
+
+@pytest.mark.parametrize("opening", ["prompt", "written"])
+def test_a_card_has_the_expression_of_a_budget_for_vllm(data, opening):
+    recipe = copy.deepcopy(data["recipe"])
+    recipe["vocabulary"]["opening"] = opening
+    assert "structured_outputs" not in model_card("cirf_full", recipe, ModelFacts(functions=FUNCTIONS))
+    recipe["variants"]["cirf_full"] = {"settings": {"budget": 2}}
+    card = model_card("cirf_full", recipe, ModelFacts(functions=FUNCTIONS))
+    (line,) = [line for line in card.splitlines() if line.startswith('"structured_outputs"')]
+    form = json.loads(f"{{{line}}}")["structured_outputs"]["regex"]
+    start = "" if opening == "prompt" else "<think>"
+    assert re.fullmatch(form, f"{start}<cirf_011>5*8=40<cirf_003>8</think>8")
+    assert not re.fullmatch(form, f"{start}<cirf_011>5<cirf_003>8<cirf_003>9</think>9")
+    assert "structured_outputs" not in model_card("sft_cot", recipe, ModelFacts())
 
 
 def test_the_code_of_a_card_is_python(data):

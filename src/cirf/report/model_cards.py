@@ -137,6 +137,7 @@ def model_card(method: str, recipe: Mapping[str, Any], known: ModelFacts) -> str
         start=f"<{delimiters}>",
         opened=recipe["vocabulary"]["opening"] == "prompt",
         end=f"</{delimiters}>",
+        budget=recipe["variants"].get(method, {}).get("settings", {}).get("budget"),
         cap=min(cap, evaluate.get("max_completion_tokens") or cap),
         metrics=metrics,
         rows={**metrics["tasks"], "**all**": metrics, **(known.baselines or {})} if metrics else {},
