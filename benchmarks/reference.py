@@ -88,9 +88,10 @@ def methods_page() -> str:
     """Every method with its settings and presets."""
     lines = ["# Methods", "", _NOTE, ""]
     lines += [
-        "`cirf methods NAME` prints the same. [Baselines](baselines.md) says how each baseline works and what to watch for;"
+        "`cirf methods NAME` prints the same. [Baselines](baselines.md) and [latent baselines](latent-baselines.md) say how each",
+        "works and what to watch for; [preset sources](preset-sources.md) says where preset values come from.",
+        "",
     ]
-    lines += ["[preset sources](preset-sources.md) says where preset values come from.", ""]
     kinds = ((f"[`{name}`](#{name})", "yes" if each.trained else "no", each.summary) for name, each in methods.METHODS.items())
     lines += list(_table(("method", "trained", "what it does"), kinds))
     for name, method in methods.METHODS.items():

@@ -38,7 +38,7 @@ class GuidedSettings(Section):
     guide: str | None = key(
         None,
         "The smaller model that makes the vectors, of any tokenizer: a hub id, a folder or bundled:NAME; null: the one that goes "
-        "with the backbone (see docs/reference/baselines.md), else the backbone itself.",
+        "with the backbone (see docs/reference/latent-baselines.md), else the backbone itself.",
     )
     n: int = key(5, "How many vectors.", unit="vectors", ge=1)
     answered: int | None = key(
