@@ -77,6 +77,16 @@ def test_the_readme_is_short() -> None:
     assert measured.numbers <= 30
 
 
+NAMED = re.compile(r"`((?:benchmarks|docs|examples|recipes|src|sweeps|tests)/[\w./-]+|[\w/-]+/\w+\.py)`|\b(benchmarks\.[a-z]\w*)")
+PLACES = [ROOT / place for place in (".", "src", "src/cirf", "src/cirf/methods")]
+
+
+@pytest.mark.parametrize("page", [*WRITTEN, ROOT / "CONTRIBUTING.md"], ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_the_source_files_that_a_page_names_exist(page: Path) -> None:
+    named = [path or module.replace(".", "/") + ".py" for path, module in NAMED.findall(page.read_text(encoding="utf-8"))]
+    assert not [path for path in named if not any((place / path).exists() for place in PLACES)]
+
+
 @pytest.mark.parametrize("template", TEMPLATES, ids=lambda template: template.name)
 def test_a_template_is_in_plain_words(template: Path) -> None:
     assert not prose.banned(template.read_text(encoding="utf-8"))
