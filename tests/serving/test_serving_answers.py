@@ -262,7 +262,7 @@ def test_the_models_are_listed(server: Running) -> None:
             True,
             "multiplies",
         )
-        assert (beside.id, beside.cirf["role"], beside.cirf["functional"]) == ("prose", "beside", False)
+        assert (beside.id, beside.cirf["role"], beside.cirf["functional"]) == ("prose", "compared", False)
         assert client.models.retrieve("prose").id == "prose"
 
 

@@ -55,7 +55,7 @@ def serve(
         models = [replace(main, at_most=at_most)]
         if named[1] is not None:
             other = load_served(named[1], trust)
-            models.append(replace(other, name=f"{other.name}-beside") if other.name == main.name else other)
+            models.append(replace(other, name=f"{other.name}-compared") if other.name == main.name else other)
 
         def ready() -> None:
             url, names = address(bound), [served.name for served in models]

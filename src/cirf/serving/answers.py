@@ -37,7 +37,7 @@ class Health(BaseModel):
 class CirfModelInfo(BaseModel):
     """The model's kind, the labels of its functional tokens by code, and the limits of requests."""
 
-    role: Literal["main", "beside"]
+    role: Literal["main", "compared"]
     functional: bool
     labels: dict[str, str]
     answer_tokens: int = Field(ge=1)

@@ -151,7 +151,7 @@ def _about(served: ServedModel, main: bool, limits: Limits, since: int) -> dict[
     """A model as ``/v1/models`` lists it."""
     labels = {code: value["label"] for code, value in served.functions["codes"].items()} if served.functions else {}
     own = {
-        "role": "main" if main else "beside",
+        "role": "main" if main else "compared",
         "functional": bool(served.functions),
         "labels": labels,
         "answer_tokens": min(served.cap, limits.answer),
