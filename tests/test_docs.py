@@ -124,7 +124,11 @@ def test_the_commands_of_the_pages_are_ones_that_there_are() -> None:
     assert len(found) > 40
 
 
-RUN = sorted({block.page for block in blocks("bash") if not block.not_run and any(commands(block))})
+LONG = {"docs/how-to/steering.md", "docs/reference/votes-and-probes.md"}  # they train or draw votes, as other tests do
+RUN = [
+    pytest.param(page, marks=[pytest.mark.slow] if page in LONG else [])
+    for page in sorted({block.page for block in blocks("bash") if not block.not_run and any(commands(block))})
+]
 
 
 @pytest.fixture(scope="module")
@@ -181,6 +185,7 @@ def test_every_preset_value_has_its_source() -> None:
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
+@pytest.mark.slow
 def test_the_pipeline_learns_its_task(capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(EXAMPLES / "pipeline.py"))["main"]()
     said = capsys.readouterr().out

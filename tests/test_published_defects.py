@@ -15,7 +15,7 @@ import contextlib
 import dataclasses
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,13 +45,23 @@ from cirf.store.run_folder import RunFolder
 
 NAMES = methods.names()
 TRAINED = [name for name in NAMES if methods.named(name).trained]
+ALIKE = {"cirf_subjects", "cirf_subjects_after_cot", "cirf_zero", "cirf_faster", "cirf_lean", "cirf_bare", "cirf_self"}
+ALIKE |= {"terse_subjects", "terse_equations", "filler", "sim_cot", "sem_cot"}
+"""Methods made as others here are: tried with ``-m slow``."""
 EPOCHS, SIZE = 40.0, 4
 GOLD, WORKING = "8675309", "SENTINEL OF THE RATIONALE"
 
 
+def each(names: Iterable[str]) -> list[Any]:
+    """The names as parameters, some of them ``slow``."""
+    return [pytest.param(name, marks=[pytest.mark.slow] if name in ALIKE else []) for name in names]
+
+
 @pytest.fixture(scope="module")
-def context(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Context]:
-    """A finished run of every method there is, each over-fitted on eight rows; input and output matrix are two."""
+def context(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Context]:
+    """A run of every method that tests ask for, each over-fitted on eight rows; input and output matrix are two."""
+    here = [item.name for item in request.session.items if item.path == request.path]
+    named = [name for name in NAMES if any(item.endswith(f"[{name}]") for item in here)] or ["direct"]
     folder = tmp_path_factory.mktemp("everything")
     tinyrun.write_backbone(folder / "backbone", tied=False, scale=12.0)
     tinyrun.write_embedder(folder / "embedder")
@@ -60,9 +70,9 @@ def context(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Context]:
     test = tinyrun.write_jsonl(folder / "test.jsonl", tinyrun.sums(4, seed=9, steps=2))
     tune = {"epochs": EPOCHS, "batch_size": 8, "learning_rate": 0.02, "weight_decay": 0.0, "eval_steps": 1000}
     keys = {f"finetune__{key}": value for key, value in tune.items()}
-    made = tinyrun.recipe(folder / "backbone", folder / "embedder", train, test, methods=list(NAMES), codebook__size=SIZE, **keys)
+    made = tinyrun.recipe(folder / "backbone", folder / "embedder", train, test, methods=named, codebook__size=SIZE, **keys)
     path = tinyrun.write_recipe(folder / "r.yaml", made)
-    said = tinyrun.cirf("run", path, "--out", folder / "run", "--until", "evaluation")
+    said = tinyrun.cirf("run", path, "--out", folder / "run", "--until", "models")
     assert said.code == 0, said.err
     found = Context(load(str(folder / "run/recipe.yaml")), RunFolder(folder / "run"))
     yield found
@@ -119,7 +129,7 @@ def taught(context: Context, name: str, tokenizer: Any) -> Taught:
 # 1. The right answer is never in a prompt
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", each(NAMES))
 def test_the_rendered_prompt_holds_no_gold(context: Context, name: str) -> None:
     _, tokenizer = models.load_for(context, name)
     method, task = get(context, name), context.tasks["sums"]
@@ -146,7 +156,7 @@ def test_the_rendered_prompt_holds_no_gold(context: Context, name: str) -> None:
 # 2. What is asked was seen in training
 
 
-@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize("name", each(TRAINED))
 def test_the_layout_when_answering_is_one_of_training(context: Context, name: str) -> None:
     model, tokenizer = models.load_for(context, name)
     method, begins = get(context, name), beginnings(context, name, model, tokenizer)
@@ -189,7 +199,7 @@ def test_the_one_exception_is_told(context: Context) -> None:
 # 3. The end token is learned
 
 
-@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize("name", each(TRAINED))
 def test_an_overfitted_model_stops(context: Context, name: str) -> None:
     method = get(context, name)
     model, tokenizer = models.load_for(context, name)
@@ -211,7 +221,7 @@ def test_an_overfitted_model_stops(context: Context, name: str) -> None:
 # 4. An answer does not depend on the batch
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", each(NAMES))
 def test_alone_or_in_a_padded_batch_a_question_has_the_same_logits_and_answer(context: Context, name: str) -> None:
     model, tokenizer = models.load_for(context, name)
     problems = [
@@ -313,7 +323,7 @@ BESIDE: dict[str, dict[str, tuple[int, ...]]] = {
 """What is trained besides the model and is no part of it."""
 
 
-@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize("name", each(TRAINED))
 def test_adapters_and_new_rows_are_trained_and_nothing_else(
     context: Context, adapted: Callable[[str], Adapted], name: str
 ) -> None:
@@ -344,7 +354,7 @@ def learns_beside_the_model_alone(name: str, found: dict[str, tuple[int, ...]]) 
     assert parts == layers | norms | {"model.norm.weight"}
 
 
-@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize("name", each(TRAINED))
 def test_in_full_every_weight_is_trained(context: Context, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = spied(context, name, "full", tmp_path, monkeypatch, train=False)
     if get(context, name).frozen:
@@ -362,7 +372,7 @@ def test_in_full_every_weight_is_trained(context: Context, name: str, tmp_path: 
     assert {"lm_head.weight", "model.embed_tokens.weight"} < set(saved)
 
 
-@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize("name", each(TRAINED))
 def test_rows_that_are_not_new_stay_to_the_bit(context: Context, adapted: Callable[[str], Adapted], name: str) -> None:
     from transformers import AutoTokenizer
 
@@ -387,7 +397,7 @@ def test_rows_that_are_not_new_stay_to_the_bit(context: Context, adapted: Callab
     assert layers and all(not torch.equal(saved[key], source[key]) for key in layers)
 
 
-@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize("name", each(TRAINED))
 def test_what_a_model_is_chosen_by_is_not_what_is_reported(
     context: Context, adapted: Callable[[str], Adapted], name: str
 ) -> None:
@@ -411,7 +421,7 @@ def _files(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in found if path.name != "timings.json")
 
 
-@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize("name", each(TRAINED))
 def test_the_same_seed_gives_the_same_model(
     context: Context, adapted: Callable[[str], Adapted], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -424,7 +434,7 @@ def test_the_same_seed_gives_the_same_model(
         assert (first / file).read_bytes() == (second / file).read_bytes(), file
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", each(NAMES))
 def test_the_same_seed_gives_the_same_answers_and_another_one_others(context: Context, name: str) -> None:
     model, tokenizer = models.load_for(context, name)
     prompts = [asked(context, name, problem, tokenizer) for problem in context.test()["sums"]]
