@@ -242,23 +242,23 @@ def test_a_mirror_folder_is_checked_with_its_rationales(tmp_path: Path) -> None:
 
 
 def test_the_updates_that_rows_make_are_told_and_what_is_too_few(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
-    mine = tinyrun.write_jsonl(tmp_path / "mine.jsonl", tinyrun.sums(300))
+    mine = tinyrun.write_jsonl(tmp_path / "mine.jsonl", tinyrun.sums(100))
     found = checked(mine)["updates"]
-    assert (found["rows"], found["updates"], found["too_few"]) == (228, 174, False)  # a fifth is tested on, a twentieth held out
-    assert "updates: 228 rows make 174 updates in 6 passes\n" in tinyrun.cirf("check", mine).out
+    assert (found["rows"], found["updates"], found["too_few"]) == (76, 150, False)  # a fifth is tested on, a twentieth held out
+    assert "updates: 76 rows make 150 updates in 15 passes\n" in tinyrun.cirf("check", mine).out
     keys = ("--set", "finetune.epochs=2", "--set", "finetune.batch_size=8", "--set", "finetune.gradient_accumulation_steps=2")
     summary = (
-        "228 rows make 30 updates in 2 passes; fewer than 60 are too few for new tokens to be learned: set finetune.epochs: auto"
+        "76 rows make 10 updates in 2 passes; fewer than 60 are too few for new tokens to be learned: set finetune.epochs: auto"
     )
     assert f"updates: {summary}, or lower finetune.gradient_accumulation_steps" in tinyrun.cirf("check", mine, *keys).out
     tested = workshop.recipe(tmp_path / "recipe.yaml", train=mine)  # with a test and a tenth held out
-    assert checked(tested, *keys)["updates"]["rows"] == 270
+    assert checked(tested, *keys)["updates"]["rows"] == 90
     dry = tinyrun.cirf("run", tested, "--dry-run", "--out", tmp_path / "run", *keys)
-    assert "updates: 270 rows make 34 updates in 2 passes; fewer than 60 are too few" in dry.out
+    assert "updates: 90 rows make 12 updates in 2 passes; fewer than 60 are too few" in dry.out
     override = ("--set", "finetune.overrides={direct_sft: {epochs: 20.0}}")
     dry = tinyrun.cirf("run", tested, "--dry-run", "--out", tmp_path / "run", *keys, *override)
-    assert "cirf_full: 270 rows make 34 updates in 2 passes; fewer" in dry.out
-    assert "direct_sft: 270 rows make 340 updates in 20 passes\n" in dry.out
+    assert "cirf_full: 90 rows make 12 updates in 2 passes; fewer" in dry.out
+    assert "direct_sft: 90 rows make 120 updates in 20 passes\n" in dry.out
 
 
 def test_steps_without_results_are_noted(tmp_path: Path) -> None:

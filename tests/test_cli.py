@@ -10,11 +10,11 @@ import os
 import shutil
 import socket
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import nursery
 import pytest
 import tinyrun
 from safetensors import SafetensorError
@@ -398,7 +398,7 @@ def test_codes_of_a_model_without_any(finished: Path) -> None:
 
 def test_in_a_process_of_its_own_standard_output_is_json_and_progress_is_apart(finished: Path, tmp_path: Path) -> None:
     run = shutil.copytree(finished, tmp_path / "run")
-    said = tinyrun.command("run", run / "recipe.yaml", "--out", run, "--json")
+    said = tinyrun.forked("run", run / "recipe.yaml", "--out", run, "--json")
     assert said.code == 0, said.err
     assert set(json.loads(said.out)["methods"]) == {"cirf_full", "direct_sft", "cot"}
     assert said.err.count("finished before") == 13 and "Traceback" not in said.err
@@ -408,8 +408,8 @@ def test_in_a_process_of_its_own_standard_output_is_json_and_progress_is_apart(f
 
 def test_in_a_process_of_its_own_a_mistake_ends_with_2_and_one_line(tmp_path: Path) -> None:
     (tmp_path / "mine.jsonl").write_text('{"question": "a"\n')
-    own = tinyrun.command("check", tmp_path / "mine.jsonl")
-    here = [tinyrun.cirf(*arguments) for arguments in (["run", "quikstart"], ["status", tmp_path])]
+    own = tinyrun.command("run", "quikstart")
+    here = [tinyrun.cirf(*arguments) for arguments in (["check", tmp_path / "mine.jsonl"], ["status", tmp_path])]
     for said in (own, *here):
         assert said.error() and said.out == "" and said.err.count("\n") == 1
     assert tinyrun.cirf("--version").out.strip()[0].isdigit()
@@ -466,13 +466,13 @@ cli.main()
 
 
 def test_a_process_that_is_left_alone_says_so(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", DESERTED, f"file://{tmp_path / 'meet'}"]
-    both = [
-        subprocess.Popen(command, env=tinyrun.ENVIRONMENT | {"RANK": rank, "WORLD_SIZE": "2"}, stderr=subprocess.PIPE, text=True)
-        for rank in "01"
-    ]
-    said, _ = (process.communicate(timeout=120)[1] for process in both)
-    assert [process.returncode for process in both] == [2, 9]
+    both = []
+    for rank in range(2):
+        log = tmp_path / f"{rank}"
+        env = tinyrun.ENVIRONMENT | {"RANK": f"{rank}", "WORLD_SIZE": "2"}
+        both.append(nursery.python("-c", DESERTED, f"file://{tmp_path / 'meet'}", env=env, out=log, err=log))
+    assert [process.wait(120) for process in both] == [2, 9]
+    said = (tmp_path / "0").read_text()
     last = said.splitlines()[-1]
     assert last.startswith("cirf: another process of this run is gone") and "Traceback" not in said
 

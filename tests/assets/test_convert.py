@@ -166,6 +166,7 @@ def test_an_archive_that_would_write_elsewhere_is_refused(tmp_path: Path, name: 
 
 
 @pytest.mark.real
+@pytest.mark.slow
 def test_the_bundled_language_model_answers(bundled: Callable[[str], Path]) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer

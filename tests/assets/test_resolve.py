@@ -47,21 +47,8 @@ def test_a_model_made_from_another_file_or_by_an_older_conversion_is_made_again(
     assert not (folder / "stray").exists()
 
 
-@pytest.fixture
-def at_hand(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Shop:
-    """The made-up model, its file given without pip, which takes seconds."""
-
-    def give(asset: catalogue.Asset, folder: Path, _: object) -> Path:
-        folder.mkdir(parents=True)
-        (folder / asset.file).write_bytes(shop.content)
-        return folder / asset.file
-
-    monkeypatch.setattr(fetch_module, "fetch", give)
-    return shop
-
-
 @pytest.mark.parametrize("damage", ["changed", "cut", "gone", "list"])
-def test_a_model_with_a_damaged_file_is_made_again(at_hand: Shop, damage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_with_a_damaged_file_is_made_again(shop: Shop, damage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = resolve("bundled:fake")
     assert isinstance(folder, Path)
     weights = folder / "weights"
@@ -77,7 +64,7 @@ def test_a_model_with_a_damaged_file_is_made_again(at_hand: Shop, damage: str, m
     assert weights.read_bytes() == whole
 
 
-def test_a_model_of_a_version_that_wrote_no_hashes_is_taken_as_it_is(at_hand: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_of_a_version_that_wrote_no_hashes_is_taken_as_it_is(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = resolve("bundled:fake")
     assert isinstance(folder, Path)
     (folder / "cirf-files.json").unlink()

@@ -20,7 +20,7 @@ from cirf.distributed import Share
 from cirf.progress import SILENT
 from cirf.recipe import schema
 
-ROWS, WIDTH, CODES = 20_000, 6, 8
+ROWS, WIDTH, CODES = 6_000, 6, 8
 
 
 def segments() -> np.ndarray:

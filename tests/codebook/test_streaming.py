@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import tinyrun
 import torch
 from watching import Counting, StopAfter, StopError
 
@@ -218,7 +217,6 @@ with tempfile.TemporaryDirectory() as folder:
     run(100_000, Path(folder) / "second")
     print(json.dumps({"grown": 1024 * (kilobytes("VmHWM") - before)}))
 """
-    source = str(Path(module.__file__).parents[2])
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={"PYTHONPATH": source, "PATH": "/bin"})
-    assert run.returncode == 0, run.stderr
-    assert json.loads(run.stdout)["grown"] < 25e6
+    run = tinyrun.python("-c", code)
+    assert run.code == 0, run.err
+    assert json.loads(run.out)["grown"] < 25e6

@@ -133,7 +133,7 @@ def test_what_stays_faulty_falls_back_to_the_rule_and_is_marked(tmp_path: Path, 
     )
 
 
-def test_five_hundred_rows_from_a_faulty_server_none_lost_doubled_or_misaligned(tmp_path: Path, tasks: dict[str, Task]) -> None:
+def test_two_hundred_rows_from_a_faulty_server_none_lost_doubled_or_misaligned(tmp_path: Path, tasks: dict[str, Task]) -> None:
     """Three calls in ten fail; of the answers that come, one in ten has the wrong count."""
     seen: dict[str, int] = {}
 
@@ -146,16 +146,16 @@ def test_five_hundred_rows_from_a_faulty_server_none_lost_doubled_or_misaligned(
 
     path = tmp_path / "log"
     with serve(Server(reply, share=0.3)) as server:
-        rows = write_with_model(steps(500), sums(500), tasks, section(server), RowLog(path), 1)
-        assert server.failed.total() > 100
+        rows = write_with_model(steps(200), sums(200), tasks, section(server), RowLog(path), 1)
+        assert server.failed.total() > 40
         asked = len(server.asked)
-        again = write_with_model(steps(500), sums(500), tasks, section(server), RowLog(path), 1)
+        again = write_with_model(steps(200), sums(200), tasks, section(server), RowLog(path), 1)
         assert len(server.asked) == asked
     assert again == rows
-    assert [row.results for row in rows] == [(str(place), "7") for place in range(500)]
-    assert [row.by for row in rows] == ["llm again" if place % 10 == 3 else "llm" for place in range(500)]
+    assert [row.results for row in rows] == [(str(place), "7") for place in range(200)]
+    assert [row.by for row in rows] == ["llm again" if place % 10 == 3 else "llm" for place in range(200)]
     keys = [json.loads(line)["key"] for line in path.read_text().splitlines()]
-    assert len(keys) == len(set(keys)) == 550
+    assert len(keys) == len(set(keys)) == 220
 
 
 def test_servers_of_two_models_are_refused(tmp_path: Path, tasks: dict[str, Task]) -> None:
