@@ -60,6 +60,7 @@ def answer(item: int, right: bool, method: str, functional: float, other: float,
     return row | {"kinds": letters, "logp": logp, "entropy": [-value for value in (*logp, 0.0)]} | more
 
 
+@pytest.mark.slow
 def test_confidence_of_functional_tokens_that_know(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     chance, rows = np.random.default_rng(1), []
     for item in range(120):

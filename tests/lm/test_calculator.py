@@ -199,6 +199,7 @@ def test_where_another_dial_ends_a_result_it_stays_ended(tiny: Any, tokenizer: A
 
 
 @pytest.mark.real
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["smollm2-135m-instruct", "qwen2.5-coder-0.5b-instruct"])
 def test_real_tokenizers(name: str) -> None:
     from transformers import AutoTokenizer

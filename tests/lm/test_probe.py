@@ -117,6 +117,7 @@ def taught(model: Any, tokenizer: Any, rows: list[Row], work: Path, **more: Any)
     return finetune(model, tokenizer, rows, [], TrainingSpec(section, "m", more.pop("new_ids", []), work, 0, **more))[0]
 
 
+@pytest.mark.slow
 def test_who_answers_from_thoughts_gives_anothers_answer_to_anothers_thoughts(tiny: Any, tmp_path: Path) -> None:
     model, tokenizer, ids = thinker(tiny, scale=12.0)
     alike = [f"What is {number} plus 7?" for number in range(5)]  # as long as each other, so that no position tells the answer
@@ -186,7 +187,7 @@ def test_results_that_stay_keep_their_places(tiny: Any, tokenizer: Any) -> None:
     assert text(bare.units, ()) == ""
 
 
-@pytest.mark.parametrize("opened", [False, True])
+@pytest.mark.parametrize("opened", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_who_answers_from_its_trace_gives_anothers_answer_to_anothers_trace(
     tiny: Any, tokenizer: Any, tmp_path: Path, opened: bool
 ) -> None:
