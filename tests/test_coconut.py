@@ -71,6 +71,7 @@ def test_it_goes_on_from_the_model_of_sft_cot() -> None:
         methods.learners(broken)
 
 
+SHORT = {"evaluate__max_completion_tokens": 12}
 VARIANTS: dict[str, Any] = {
     "none": {"method": "coconut", "settings": {"start": "backbone", "thoughts": 0, "stage_epochs": 9.0, "partial": True}},
     "drawn": {"method": "coconut", "settings": {"start": "backbone", "uniform_prob": 0.3, "rows_like": "?", "stages": 1}},
@@ -78,7 +79,7 @@ VARIANTS: dict[str, Any] = {
 
 
 def _keys(*names: str, **more: Any) -> dict[str, Any]:
-    return {"methods": list(names), "variants": VARIANTS, "finetune__save_steps": 2, "finetune__epochs": 2.0} | more
+    return {"methods": list(names), "variants": VARIANTS, "finetune__save_steps": 2, "finetune__epochs": 2.0} | SHORT | more
 
 
 @pytest.fixture(scope="module")

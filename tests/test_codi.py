@@ -80,6 +80,7 @@ KEYS: dict[str, Any] = {
     "finetune__adaptation": "lora",
     "finetune__lora": {"rank": 4, "alpha": 8},
     "finetune__save_steps": 2,
+    "evaluate__max_completion_tokens": 12,
     "evaluate__voting": {"votes": [1, 2], "method": "codi"},
 }
 

@@ -58,7 +58,7 @@ def test_a_saved_model_is_asked_and_read_by_its_functional_tokens(finished: Path
         (model / name).unlink()
     settings = yaml.safe_load((finished / "recipe.yaml").read_text())
     entry = json.dumps(settings["problems"]["tasks"])
-    caps = ("--set", "evaluate.max_trace_tokens=24", "--set", "backbone.dtype=float32", "--set", "evaluate.batch_size=4")
+    caps = ("--set", "evaluate.max_trace_tokens=24", "--set", "backbone.dtype=float32", "--set", "evaluate.batch_size=16")
     evaluated(tmp_path / "out", model, "--tasks", "gsm8k", "--protocol", "own", "--set", f"problems.tasks={entry}", *caps)
     assert rows(tmp_path / "out", "cirf_full") == rows(again, "cirf_full")
 
@@ -222,6 +222,7 @@ def test_a_killed_evaluation_goes_on_by_item(finished: Path, tmp_path: Path, mon
 
     monkeypatch.setattr(decode, "generate", dying)
     arguments = ("evaluate", finished, "--method", "cot", "--protocol", "own", "--set", "evaluate.latency_questions=0")
+    arguments += ("--set", "evaluate.batch_size=4")
     assert tinyrun.cirf(*arguments, "--out", tmp_path / "out").code != 0
     assert tinyrun.cirf(*arguments, "--out", tmp_path / "out").code == 0
     assert decoded == [4, 4, 4]  # the batch that was done is not decoded again
@@ -264,7 +265,7 @@ def test_what_another_recipe_left_in_the_folder_is_not_told(finished: Path, agai
     (out / "recipe.yaml").write_text(recipe.replace("max_new_tokens: 8", "max_new_tokens: 9"))  # as a kill leaves it
     report = json.loads(tinyrun.cirf("report", out, "--json").out)
     assert list(report["methods"]) == ["direct_sft"] and "evaluation/cot" in report["left_out"]
-    (out / "recipe.yaml").write_text(recipe.replace("batch_size: 4", "batch_size: 3"))
+    (out / "recipe.yaml").write_text(recipe.replace("batch_size: 16", "batch_size: 3"))
     before = (out / "report.html").read_bytes()
     assert "none of its evaluations is of the recipe" in tinyrun.cirf("report", out).error()
     assert (out / "report.html").read_bytes() == before
@@ -351,7 +352,8 @@ def test_a_test_cut_from_the_training_file_stays_the_one_that_was_cut(workshop: 
         "TASK = Task(name='m', title='m', summary='s', answer='number', rule=lambda *_: '', row=row, files=FILES)\n"
     )
     for name, entry in (("jsonl", {"task": "jsonl", "train_file": str(workshop.train)}), ("own", {"task": str(own)})):
-        recipe = workshop.recipe(tmp_path / f"{name}.yaml", methods=["direct_sft"], problems__tasks=[entry | {"name": "cut"}])
+        keys = {"methods": ["direct_sft"], "evaluate__max_completion_tokens": 8}
+        recipe = workshop.recipe(tmp_path / f"{name}.yaml", **keys, problems__tasks=[entry | {"name": "cut"}])
         run, out = tmp_path / name, tmp_path / f"{name}-again"
         assert tinyrun.cirf("run", recipe, "--out", run).code == 0
         trained = {row["question"] for row in read_rows(run / "problems" / "train.jsonl")}

@@ -82,7 +82,7 @@ def _keys(folder: Path) -> dict[str, Any]:
     }
     return {
         "methods": ["soft_cot", "one", "sem_cot", "both"], "variants": variants, "finetune__epochs": 2.0,
-        "evaluate__latency_questions": 1,
+        "evaluate__latency_questions": 1, "evaluate__max_completion_tokens": 12,
     }  # fmt: skip
 
 

@@ -26,6 +26,7 @@ VARIANTS = {
 def run(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("probing")
     keys: dict[str, Any] = {"methods": ["coconut", "pause", "direct_sft"], "variants": VARIANTS, "evaluate__latency_questions": 0}
+    keys |= {"evaluate__max_completion_tokens": 12, "evaluate__batch_size": 4}
     said = tinyrun.cirf("run", workshop.recipe(folder / "r.yaml", **keys), "--out", folder / "run")
     assert said.code == 0, said.err
     return folder / "run"

@@ -95,6 +95,7 @@ KEYS: dict[str, Any] = {
     "finetune__lora": {"rank": 4, "alpha": 8, "dropout": 0.1},
     "finetune__epochs": 2.0,
     "evaluate__latency_questions": 0,
+    "evaluate__max_completion_tokens": 12,
 }
 
 

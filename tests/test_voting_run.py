@@ -21,7 +21,7 @@ from cirf.stages.context import Context
 from cirf.store.jsonl import read_rows
 from cirf.store.run_folder import RunFolder
 
-OWN = ("--protocol", "own", "--quiet", "--set", "evaluate.voting.problems=3")
+OWN = ("--protocol", "own", "--quiet", "--set", "evaluate.voting.problems=3", "--set", "evaluate.max_completion_tokens=12")
 
 
 @pytest.fixture

@@ -105,6 +105,7 @@ def test_accuracies_are_those_of_the_rows(summary, sweep):
             assert row["task:sums"] == sum(one["correct"] for one in rows) / len(rows)
 
 
+@pytest.mark.slow
 def test_again_the_same_bytes(analysed, sweep):
     first = {path.relative_to(analysed): path.read_bytes() for path in analysed.rglob("*") if path.is_file()}
     assert tinyrun.cirf("analyze", sweep, "--paper").code == 0

@@ -13,13 +13,14 @@ from cirf.store.jsonl import read_rows
 
 METHODS = ["cirf_full", "cirf_zero", "cirf_fast", "cirf_faster", "cirf_lean", "cirf_bare"]
 PRUNED = METHODS[1:5]
+SHORT = {"evaluate__latency_questions": 0, "evaluate__max_completion_tokens": 8}
 
 
 @pytest.fixture(scope="module")
 def pruned(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of every method with fewer results."""
     folder = tmp_path_factory.mktemp("pruned")
-    path = workshop.recipe(folder / "recipe.yaml", methods=METHODS, evaluate__latency_questions=0)
+    path = workshop.recipe(folder / "recipe.yaml", methods=METHODS, **SHORT)
     said = tinyrun.cirf("run", path, "--out", folder / "run")
     assert said.code == 0, said.err
     return folder / "run"
@@ -83,9 +84,7 @@ def test_another_threshold_searches_nothing_anew(pruned: Path, workshop: tinyrun
 
     shutil.copytree(pruned, tmp_path / "run")
     before = tinyrun.stages(tmp_path / "run")
-    path = workshop.recipe(
-        tmp_path / "r.yaml", methods=METHODS, evaluate__latency_questions=0, compression__fast=0.15, compression__faster=0.7
-    )
+    path = workshop.recipe(tmp_path / "r.yaml", methods=METHODS, **SHORT, compression__fast=0.15, compression__faster=0.7)
     said = tinyrun.cirf("run", path, "--out", tmp_path / "run")
     assert said.code == 0, said.err
     made = tinyrun.remade(before, tinyrun.stages(tmp_path / "run"))
@@ -99,7 +98,7 @@ def test_a_search_goes_on_where_it_was_killed(
     from cirf.stages import compress
 
     monkeypatch.setattr(compress, "WINDOW", 8)
-    path = workshop.recipe(tmp_path / "r.yaml", methods=["cirf_fast"], evaluate__latency_questions=0)
+    path = workshop.recipe(tmp_path / "r.yaml", methods=["cirf_fast"], **SHORT)
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     assert tinyrun.cirf("run", path, "--out", whole, "--until", "compression").code == 0
     real, calls = compress.search, []
@@ -124,7 +123,7 @@ def test_pruned_methods_may_go_on_from_the_full_model(workshop: tinyrun.Workshop
     path = workshop.recipe(
         tmp_path / "r.yaml",
         methods=["cirf_fast"],
-        evaluate__latency_questions=0,
+        **SHORT,
         compression__start="full",
         finetune__learning_rate=1e-6,
     )

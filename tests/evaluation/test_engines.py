@@ -182,9 +182,10 @@ def test_as_many_requests_are_under_way_as_the_endpoint_says(finished: Path, tmp
     faulty = tinyrun.faulty()
     with faulty.serve(faulty.Server(slow)) as server:
         said = tinyrun.cirf(
-            "evaluate", finished, "--method", "cot", "--out", tmp_path / "out", "--set", endpoints("cot", server.url)
-        )
-    assert said.code == 0 and server.most_under_way == 8, said.err  # of 8 questions, with evaluate.batch_size 4
+            "evaluate", finished, "--method", "cot", "--out", tmp_path / "out", "--set", endpoints("cot", server.url),
+            "--set", "evaluate.batch_size=4",
+        )  # fmt: skip
+    assert said.code == 0 and server.most_under_way == 8, said.err  # of 8 questions
 
 
 def test_a_model_is_evaluated_itself_whatever_server_its_recipe_names(finished: Path, tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ def test_an_answer_is_the_same_however_many_are_drawn_beside_it(tiny: Any, token
 @pytest.mark.parametrize("count", [1, 6])
 def test_answers_drawn_until_enough_are_the_first_to_end_and_the_others_are_left(tiny: Any, tokenizer: Any, count: int) -> None:
     model, prompt = tiny.build_model(tied=False, scale=4.0), _prompts(tokenizer)[2]
-    how = (model, tokenizer, prompt, 400, count, Decoding(1.5, 1.0, 5))
+    how = (model, tokenizer, prompt, 80, count, Decoding(1.5, 1.0, 14))  # the first ends, and two more
     whole = sample_many(*how)
     lengths = sorted(output.tokens for output in whole)
     assert count == 1 or lengths[1] < lengths[-1]  # else nothing is left out below

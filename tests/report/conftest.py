@@ -1,5 +1,6 @@
 import pytest
 import synthetic
+import tinyrun
 
 from cirf.report.data.collect import collect
 from cirf.report.page import render
@@ -23,6 +24,13 @@ def data(finished):
 def html(data):
     """The run's page."""
     return render(data)
+
+
+@pytest.fixture
+def sketched():
+    """Pictures are empty: no test that asks for this looks at any."""
+    with tinyrun.sketched():
+        yield
 
 
 @pytest.fixture

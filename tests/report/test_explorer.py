@@ -136,6 +136,7 @@ def test_markup_in_texts_neither_ends_the_block_nor_becomes_elements(data):
     assert summary["questions"][0]["question"] == HOSTILE and summary["book"]["codes"][0]["label"] == HOSTILE
 
 
+@pytest.mark.usefixtures("sketched")
 def test_what_is_cut_or_left_out_stands_on_the_page(data, html):
     assert "No text is shortened." in html
     cut = {**data, "questions": {**data["questions"], "of": 900, "length": 250, "cut": 7}}

@@ -140,6 +140,7 @@ def test_a_run_without_anything_still_makes_a_page(tmp_path):
     assert "Nothing is evaluated yet" in html
 
 
+@pytest.mark.usefixtures("sketched")
 def test_without_latency_nothing_is_called_faster(data):
     slow = copy.deepcopy(data)
     for row in slow["methods"].values():
@@ -221,6 +222,7 @@ def test_the_table_is_sorted_by_accuracy_and_has_names_and_ids(data, html):
     assert "CoT, fine-tuned</span>" in table and 'title="fine-tuned to write the rationale, then the answer"' in table
 
 
+@pytest.mark.usefixtures("sketched")
 def test_a_variant_says_what_it_changes(data):
     variants = {
         "odd": {"method": "pause", "settings": {"n": 10}},
