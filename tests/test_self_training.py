@@ -211,6 +211,7 @@ def run(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory) ->
         "variants": variants,
         "problems__validation": 0.0,
         "finetune__epochs": 60.0,
+        "finetune__overrides": {"again": {"epochs": 1.0}},
         "finetune__learning_rate": 0.005,
         "evaluate__batch_size": 4,
         "evaluate__latency_questions": 0,
