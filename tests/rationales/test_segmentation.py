@@ -407,3 +407,15 @@ def test_an_answer_in_front_is_no_step(front: str) -> None:
 def test_a_first_step_is_no_answer_in_front(first: str) -> None:
     found = segment(f"{first}\nThen she sold 48.", "line").segments
     assert " ".join(" ".join(found).split()).startswith(" ".join(first.split()))
+
+
+@pytest.mark.parametrize(
+    ("text", "steps"),
+    [
+        ("Speed = way / time\n= 90 / 1.5\n= 60 km/h\nAnswer B", ("Speed = way / time = 90 / 1.5 = 60 km/h", "Answer B")),
+        ("Let X be it.\nX + 1 = 3\n=> X = 2", ("Let X be it.", "X + 1 = 3", "=> X = 2")),
+        ("There are 9 rows of 11 trees:\n9 * 11 = 99\nSo 99.", ("There are 9 rows of 11 trees:\n9 * 11 = 99", "So 99.")),
+    ],
+)
+def test_a_line_that_goes_on_with_another_is_no_step(text: str, steps: tuple[str, ...]) -> None:
+    assert segment(text, "auto").segments == steps

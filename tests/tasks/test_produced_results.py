@@ -256,3 +256,98 @@ def test_a_participle_that_is_a_state_stays() -> None:
 )
 def test_a_label_or_what_is_spoken_of_is_no_number(step: str, result: str, problem: Problem) -> None:
     assert produced(step, problem, ()) == result
+
+
+TRAIN = Problem("p", "t", "A train leaves 8 min late. What of 4, 7 and 75?", "the bridge")
+OLDEST = Problem("p", "t", "Raj is older than Eve. Eve is older than Ivan. Who is the oldest?", "Raj")
+SOLVE = Problem("p", "t", "Solve 3x + 5 > 14.", "x > 3")
+CHANCE = Problem("p", "t", "What is the probability of red?", "A", choices=("1/2", "5/8", "1/4"))
+TARGET = Problem("p", "t", "Which is its target?", "B", choices=("ACE", "COX", "beta-1 receptors"))
+BORN = Problem("p", "t", "Eve was born in Cairo. Later Eve moved away.\n\nWhere was the baker Eve born?", "Cairo")
+
+
+@pytest.mark.parametrize(
+    ("step", "result", "problem"),
+    [
+        ("75 minutes is 1 h 15 min.", "1 h 15 min", TRAIN),
+        ("C = π × 18 = 18π.", "18π", TRAIN),
+        ("Hence d = √8 = 2√2.", "2√2", TRAIN),
+        ("The angle is 5π/6.", "5π/6", TRAIN),
+        ("A ∩ B = {4, 9}, which has 2 elements.", "{4, 9}", TRAIN),
+        ("print(xs) outputs [1, 2, 3]", "[1, 2, 3]", TRAIN),
+        ("The midpoint is (3, 4).", "(3, 4)", TRAIN),
+        ("f(2) = (3 + 4) = 7", "7", TRAIN),
+        ("F = 7 kg · 3 m/s² = 21 N.", "21", TRAIN),  # a unit, no unknown
+        ("Let N be the rest. 3 N + 2 N = 5 N", "5N", TRAIN),
+        ("P(red) = 5/8.", "5/8", CHANCE),
+        ("1/3 = 4/12 and 1/4 = 3/12", "3/12", CHANCE),
+        ("1/2 + 1/4 = 3/4", "0.75", SUM),  # as number answers are
+        ("So it is 14 × 10⁸ = 1.4 × 10⁹.", "1.4*10^9", TRAIN),
+        ("x = 3 or x = -2", "3, -2", TRAIN),
+        ("7k + 9k = 16k", "16000", TRAIN),
+        ("$2m + $9m = $11m", "11000000", TRAIN),
+        ("2m + 9m = 11m", "11", TRAIN),  # perhaps metres
+    ],
+)
+def test_a_value_is_whole(step: str, result: str, problem: Problem) -> None:
+    assert produced(step, problem, ()) == result
+
+
+@pytest.mark.parametrize(
+    ("step", "result"),
+    [
+        ("The greatest common divisor of 8 and 4 is 8.", "8"),
+        ("After the loop print(t) outputs 75.", "75"),
+        ("**Output:** `75`", "75"),
+        ("t starts at 7.", "7"),
+        ("The first is 8 m, while the second is 7 m.", "8, 7"),
+        ("The price of 4 eggs is needed.", ""),
+        ("The number of pens is 4 more than 7.", ""),
+        ("Bo has 8 pens.", ""),
+    ],
+)
+def test_what_something_is_counts_though_the_number_is_known(step: str, result: str) -> None:
+    assert produced(step, TRAIN, ()) == result
+
+
+@pytest.mark.parametrize(
+    ("step", "result", "problem"),
+    [
+        ("Raj is older than Eve, so Raj > Eve.", "Raj > Eve", OLDEST),
+        ("Combining these gives Raj > Eve > Ivan.", "Raj > Eve > Ivan", OLDEST),
+        ("Subtract 5 from both sides: 3x > 9.", "3x>9", SOLVE),
+        ("The solution is x > 3.", "x > 3", SOLVE),
+        ("So -2 < x ≤ 5.", "-2<x≤5", SOLVE),
+        ("x^2 - 4 >= 0", "x^2-4>=0", SOLVE),
+        ("5 > 3 holds for f -> g.", "", SOLVE),
+    ],
+)
+def test_a_comparison_is_a_result(step: str, result: str, problem: Problem) -> None:
+    assert produced(step, problem, ()) == result
+
+
+@pytest.mark.parametrize(
+    ("step", "result", "problem"),
+    [
+        ("Hence option (b) is correct.", "B", CHANCE),
+        ("So the correct choice is b.", "B", CHANCE),
+        ("Therefore (c) is the correct answer.", "C", CHANCE),
+        ("Antwort B", "B", CHANCE),
+        ("C (beta-1 receptors) is ruled out: it is the target of metoprolol.", "C", TARGET),
+        ("A is wrong.", "A", TARGET),
+    ],
+)
+def test_an_option_is_named_in_any_form(step: str, result: str, problem: Problem) -> None:
+    assert produced(step, problem, ()) == result
+
+
+@pytest.mark.parametrize(
+    ("step", "result", "problem"),
+    [
+        ("8 days after Monday is Tuesday.", "Tuesday", dataclasses.replace(WHO, answer="Tuesday")),
+        ("The passage says that Eve was born in Cairo.", "Cairo", BORN),
+        ("It also says that Eve became a baker.", "baker", dataclasses.replace(BORN, question="P.\n\nWhere was Eve born?")),
+    ],
+)
+def test_what_a_step_finds_in_a_passage_or_ends_with(step: str, result: str, problem: Problem) -> None:
+    assert produced(step, problem, ()) == result

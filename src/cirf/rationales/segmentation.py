@@ -61,6 +61,9 @@ _BARE = re.compile(  # behind "Answer:", where whole sentences may follow: a let
 )
 _DESCRIBED = re.compile(r"(?:one|something|someone|somewhere|that|what|to|not)\b", re.IGNORECASE)
 _HEADING = re.compile(r"[^\W\d_][^\s\d=.!?:]*(?:[ ][^\W\d_][^\s\d=.!?:]*){0,4}[ ]?:")
+_INTRODUCES = re.compile(r"[^\n=]{1,200}:")
+_GOES_ON = re.compile(r"[=≈]\s?(?![=>])\S")  # a line that begins so continues the formula before it
+_TABLE_ROW = re.compile(r"[^\n|]*\|[^\n]*\|[^\n]*")
 _LIST_NUMBER = re.compile(r"\n\d{1,2}[.)] ?\Z")  # the number of the next option
 _BLANK_LINES = re.compile(r"\n{2,}")
 
@@ -256,16 +259,23 @@ def _gone_through(steps: list[tuple[str, str]]) -> tuple[list[tuple[str, str]], 
 
 
 def _by_line(text: str) -> tuple[str, ...]:
-    return _under_headings([line.strip() for line in text.split("\n") if line.strip()])
+    lines: list[str] = []
+    for line in filter(None, map(str.strip, text.split("\n"))):
+        if lines and _GOES_ON.match(line):
+            lines[-1] += f" {line}"
+        else:
+            lines.append(line)
+    return _under_headings(lines)
 
 
 def _under_headings(parts: Sequence[str]) -> tuple[str, ...]:
-    """Lines or sentences, each with the headings above it; a heading at the end goes with the one before it."""
+    """Lines or sentences, each with the headings and the lines that introduce it above it; a heading at the end goes with the
+    one before it."""
     found: list[str] = []
     heads: list[str] = []
     for part in parts:
         heads.append(part)
-        if not _HEADING.fullmatch(part):
+        if not (_HEADING.fullmatch(part) or _INTRODUCES.fullmatch(part)):
             found.append("\n".join(heads))
             heads = []
     if heads:

@@ -99,7 +99,7 @@ class Planner:
         gathered = section.model_dump(exclude={"teacher"}) | self.rules
         rationales = self._add("rationales", gathered, found, data.rationales, version=5)
         cut = keys.segments(self.recipe) | keys.drawing(self.recipe) | keys.certifying(self.recipe)
-        self.steps["segments"] = self._add("segments", cut, learnt | {"rationales": rationales}, data.segments, version=4)
+        self.steps["segments"] = self._add("segments", cut, learnt | {"rationales": rationales}, data.segments, version=5)
 
     def _results(self) -> None:
         written = keys.results(self.recipe) | self.rules

@@ -23,7 +23,7 @@ _NUMERAL = re.compile(
     rf"(?<![A-Za-z_0-9^√])(?<!\^[-{{])(?<![0-9][.,])(?P<sign>(?:(?<![0-9A-Za-z)%\]])-(?=\S)|(?<==\s)-\s|\bnegative\s+)?)\s?[$€£¥₹]?\s?(?P<inner>(?<=[$€£¥₹])-)?"
     rf"(?:(?P<whole>[0-9]++)(?:\s+|\s+and\s+)(?P<top>[0-9]++)/(?P<bottom>[0-9]++)(?![0-9/]|\.[0-9])"
     rf"|(?P<number>{_DIGITS})(?:\s?/\s?(?P<divisor>{_DIGITS})(?![0-9]|\s?/))?)"
-    rf"(?:[eE](?P<exponent>[+-]?[0-9]{{1,2}})(?![0-9A-Za-z])|\s?[×x*]\s?10\s?\^\s?\{{?(?P<power>-?[0-9]{{1,2}})\}}?)?"
+    rf"(?:[eE](?P<exponent>[+-]?[0-9]{{1,2}})(?![0-9A-Za-z])|\s?[×x*·]\s?10\s?\^\s?\{{?(?P<power>-?[0-9]{{1,2}})\}}?)?"
     rf"(?!(?:st|nd|rd|th)\b|\s?(?:/[0-9]+)?[π√])(?:\s+(?P<scale>hundred|thousand|million|billion|trillion)\b)?(?P<percent>\s?%|\s+percent\b)?"
 )
 SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
@@ -36,6 +36,8 @@ _COUNTING = (
 _WORDS = _COUNTING.split()
 _VULGAR = {"½": "1/2", "⅓": "1/3", "⅔": "2/3", "¼": "1/4", "¾": "3/4", "⅕": "1/5", "⅛": "1/8", "⅜": "3/8", "⅝": "5/8", "⅞": "7/8"}
 _SIGNS = dict(zip("＝＋－／％＊（）．٫٬", "=+-/%*()..,", strict=True))
+_POWER_OF_TEN = re.compile(r"([×x*·]\s?10)(⁻?[⁰¹²³⁴-⁹]+)")
+_RAISED = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
 _SCRIPT = re.compile(rf"[{''.join(_SIGNS)}]|(?![0-9])\d")
 _REPLACEMENTS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), by)
@@ -90,13 +92,18 @@ def plain(text: str) -> str:
     """The text without markdown emphasis and LaTeX wrapping, with digits in ASCII; simple LaTeX fractions become ``a/b``. Lines
     stay lines."""
     if not text.isascii():
-        text = _SCRIPT.sub(_in_ascii, text)
+        text = _POWER_OF_TEN.sub(_with_caret, _SCRIPT.sub(_in_ascii, text))
     for sign, fraction in _VULGAR.items():
         if sign in text:
             text = re.sub(rf"(?<=[0-9])\s?{sign}", f" {fraction}", text).replace(sign, fraction)
     for pattern, by in _REPLACEMENTS:
         text = pattern.sub(by, text)
     return text
+
+
+def _with_caret(match: re.Match[str]) -> str:
+    """``× 10^-9`` for ``× 10⁻⁹``."""
+    return f"{match[1]}^{match[2].translate(_RAISED)}"
 
 
 def _in_ascii(match: re.Match[str]) -> str:
@@ -119,7 +126,20 @@ def plain_numbers(text: str, answer: bool = False) -> str:
         one = " 0" in match[0] or (placed and match["ends"] is not None)
         return match[0].replace(" ", "") if one and "," not in match["decimals"] and match["decimals"].count(".") < 2 else UNREAD
 
-    return _RUN.sub(_in_one_notation, _SPACED.sub(spaced, plain(text)))
+    return _SHORT.sub(_in_full, _RUN.sub(_in_one_notation, _SPACED.sub(spaced, plain(text))))
+
+
+_SHORT = re.compile(  # 12k, 3bn; m, b and t only behind money, as 12m may be a length
+    r"(?<![\w.,])(?:(?P<money>[$€£¥₹]\s?)(?=[0-9.,]+[kKmMbBtT]))?(?P<number>[0-9][0-9,]{0,15}(?:\.[0-9]{1,9})?)"
+    r"(?P<short>k|mn|mln|mio|bn|bln|tn|trn|(?(money)[KmMbBtT]|(?!)))(?![\w'’²³/-])"
+)
+_SHORT_OF = {"k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
+
+
+def _in_full(match: re.Match[str]) -> str:
+    """``12000`` for ``12k``."""
+    value = Fraction(match["number"].replace(",", "")) * _SHORT_OF[match["short"][0].casefold()]
+    return (match["money"] or "") + number_text(value)
 
 
 def unread_numbers(text: str) -> list[str]:

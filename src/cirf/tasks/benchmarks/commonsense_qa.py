@@ -25,7 +25,7 @@ TASK = Task(
     summary="five options a question; answers need everyday knowledge",
     answer="option",
     rule=option_discussed,
-    version=5,
+    version=6,
     row=read_row,
     licence="mit",
     hub=HubSource("tau/commonsense_qa", splits={"train": "train", "test": "validation"}),

@@ -36,7 +36,7 @@ TASK = Task(
     summary="competition mathematics with answers in LaTeX; evaluation only",
     answer="latex",
     rule=calculated,
-    version=4,
+    version=5,
     row=read_row,
     licence="mit",
     hub=HubSource("HuggingFaceH4/MATH-500", splits={"test": "test"}),

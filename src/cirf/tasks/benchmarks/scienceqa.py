@@ -36,7 +36,7 @@ TASK = Task(
     summary="school science, two to five options, questions without a picture; evaluation only",
     answer="option",
     rule=produced,
-    version=5,
+    version=6,
     row=read_row,
     licence="cc-by-nc-sa-4.0",
     hub=HubSource("derek-thomas/ScienceQA", splits={"test": "test"}),

@@ -20,7 +20,7 @@ _ANSWER_IS = re.compile(
     re.IGNORECASE,
 )
 _ANSWER_ELSEWHERE = re.compile(  # in other languages
-    r"(?:\b(?:antwort|réponse|respuesta|resposta|risposta|ответ)\b(?:\s+(?:\w+\s+)?(?:ist|lautet|est|es|é|è)\b|\s?[:=]|\s[-–—])"
+    r"(?:\b(?:antwort|réponse|respuesta|resposta|risposta|ответ)\b(?:\s+(?:\w+\s+)?(?:ist|lautet|est|es|é|è)\b|\s?[:=]|\s[-–—]|\s(?=\(?[A-Z]\)?[.!]?\s*(?:\n|$)))"
     r"|(?:答案|答え)\s?(?:是|为|為|は|[:：=])|उत्तर\s?[:=])\s*:?\s*" + SAID,
     re.IGNORECASE,
 )

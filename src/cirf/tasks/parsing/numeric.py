@@ -217,7 +217,7 @@ _POWER = re.compile(
     r"(?<![\w.,^)}])(?<!\^[-{(])(?P<base>[0-9]{1,12}(?:\.[0-9]{1,6})?)\s?\^\s?"
     r"(?:\{\s?(?P<braced>[0-9]{1,2})\s?\}|(?P<bare>[0-9]{1,2}))(?![0-9]|\.[0-9]|/[0-9]|\s?\^)"
 )
-_SCIENTIFIC = re.compile(r"[0-9]\s?[×x*]\s?$|\\(?:times|cdot)\s?$")
+_SCIENTIFIC = re.compile(r"[0-9]\s?[×x*·]\s?$|\\(?:times|cdot)\s?$")
 _LONGEST = 40  # characters of a power that is written out
 
 UNSETTLED = re.compile(r"\s?\^\s?[({\[]*\s?[-+]?(?:[0-9]|[a-z](?![a-z]))")

@@ -26,6 +26,11 @@ _IS_RIGHT = re.compile(
     r"(?<!if )(?<!whether )(?<!n't think )(?<!not think )(?<!\b[A-Z] or )(?<!\b[A-Z]\) or )(?<!\b[A-Z] and )(?<!\b[A-Z]\) and )"
     r"((?:\boption\s+|\bchoice\s+)?\(?\b[A-Z]\b\)?)\W{0,4}\s(?:is|would be) (?:the |clearly )?(?:correct|right|best|most)\b"
 )
+_LONE = r"(?:\([a-z]\)|[b-h]\b(?!['’-])|a(?=[.,;:)]|\sis\b|\s*$))"
+_SMALL = re.compile(  # "option (b)", "choice c is right", "(b) is correct"; not "an option a person has"
+    rf"(?<=\boption ){_LONE}|(?<=\bchoice ){_LONE}|\([a-z]\)(?=\s(?:is|would be)\s(?:the\s|clearly\s)?(?:correct|right|best)\b)",
+    re.IGNORECASE | re.MULTILINE,
+)
 _NEGATION = re.compile(
     r"\b(?:not|never|cannot|unlike|rather than|instead of|neither|nor|wrong|incorrect|rule out|eliminate)\b|n[’']t\b",
     re.IGNORECASE,
@@ -103,6 +108,7 @@ _CONTRAST = re.compile(
 def parse_option(text: str, choices: Sequence[str] | None) -> str | None:
     """The letter of the option that a text decides for; ``None`` for none or several."""
     count = len(choices) if choices else 26
+    text = _SMALL.sub(lambda match: match[0].upper(), text)
     anchored = anchors(text, _BEST_IS, _CHOICE_IS, _CHOOSE, _IS_RIGHT)
     letter, last_word = settled(anchored, lambda _, said: _option_at_front(_opening(said), choices or (), count))
     if letter or last_word:

@@ -14,7 +14,7 @@ from cirf.text.numerals import SCALES, UNREAD, Numeral, find_numbers, first_numb
 _NEAR = 80  # characters
 _ANNOTATION = re.compile(r"<<([^<>]*)>>")
 _EQUALS = re.compile(
-    r"=|≈|\b(?:equals|is equal to)\b"
+    r"(?<![<>!])=|≈|\b(?:equals|is equal to)\b"
     r"|(?<=[0-9)])\s?(?:[+×*/÷-]|x|plus|minus|times|divided by)\s?[$(]*[0-9][0-9.,]*"
     r"[^.=\n]{0,30}?\b(?:is|are|gives|makes|leaves)\b"
     r"|\b[a-z] is\b",
@@ -31,6 +31,31 @@ _RATE = re.compile(
     re.IGNORECASE,
 )
 _VARIABLE = re.compile(r"\s*(-?[0-9]{1,6}(?:\.[0-9]+)?)\s?([A-Z]|[xyzn])(?![A-Za-z0-9]|\s[0-9])(?!\s*[+×*/-]\s*[0-9A-Za-z])")
+_UNIT_LETTERS = "ABCFHJKLMNSTVW"  # "= 21 N" is a force, unless N is an unknown elsewhere
+_GROUP = re.compile(  # a set, list, point or interval
+    r"\s*(\{[^{}\n]{1,80}\}|\[[^][\n]{1,80}\]|[(\[](?:[-+\w./√π∞ ]+,)+[-+\w./√π∞ ]+[)\]])"
+    r"(?=\W*$|[.;]\s|,?\s+(?:which|so|and|has|with|of|is)\b|,\s)"
+)
+_MULTIPLE = re.compile(  # of pi or of a root: "25π", "2√3/3"
+    r"\s*(-?[$]?(?:[0-9]+(?:\.[0-9]+|/[0-9]+)?)?\s?(?:π|pi\b|√\s?(?:[0-9]+(?:\.[0-9]+)?|\([^()\n]{1,12}\))(?:\s?π)?)(?:\s?/\s?[0-9]+)?)(?!\s?[+×*/^-]\s?\S|[\w(])"
+)
+_TWO_VALUES = re.compile(  # "x = 3 or x = -2"
+    r"(?<!\w)([A-Za-z])\s?=\s?(-?[0-9]+(?:\.[0-9]+)?)(?:,|,?\s(?:or|and))\s\1\s?=\s?(-?[0-9]+(?:\.[0-9]+)?)(?=[.;!]?\s*$)"
+)
+_NAMES_A_VALUE = re.compile(
+    r"^(?:[^\W\d]\w*[ ]){0,5}[^\W\d]\w*:|\b(?P<amount>[0-9.]+\s[a-z]+\s)(?:is|are)\b"
+    r"|\b(?:(?:the|its|their|his|her|our)\s[^.\n:]{1,80}?\b(?:is|are|was|equals|becomes)"
+    r"|(?:starts?|begins?|ends?)\s(?:at|with)|becomes|outputs?|prints?|returns?|displays?)\b(?:\s(?:then|now|thus|therefore|still|also))?",
+    re.IGNORECASE,
+)
+_ENDS = re.compile(  # of a clause, after a value and its unit
+    r"(?:\s?(?!(?:more|less|fewer|times|of|and|or|to|than|while)\b)[^\W\d_][\w/·²³]*|\s?[%°€£¥][A-Z]?){0,3}"
+    r"(?:\W*$|(?P<more>[,;]?\s(?:and|while|but)\s))",
+    re.IGNORECASE,
+)
+_READ = 300  # characters of a sentence
+_FRACTION = re.compile(r"-?(?:[0-9]+\s+)?[0-9]+/[0-9]+")
+_SCIENTIFIC = re.compile(r"(-?[0-9.]+)\s?[×x*]\s?10\s?\^\s?\{?(-?[0-9]+)\}?")
 _OPERAND = re.compile(r"[+×*÷/^-]\s*[$(]*\s*$")  # what precedes a number that is only the last term of more
 _LONE = re.compile(  # a sum that closes the step and is left to the reader
     r"(?<![\w.+×*÷/^-])(?<![+×*÷/^-]\s)[$(]*(?P<left>[0-9][0-9,]*(?:\.[0-9]+)?)(?:\s+[a-z]+){0,2}"
@@ -48,7 +73,7 @@ _PARTS = re.compile(  # of two units: "1 h 35 min", "5 feet 3 inches"
 _LISTED = re.compile(r"-?[0-9.]*[0-9](?:, -?[0-9.]*[0-9]){1,9}(?![0-9]|[.,][0-9])(?:,? and -?[0-9.]*[0-9])?(?=[.;!]?\s*$)")
 _GIVES = re.compile(
     r"\b(?:leaves?|leaving|gives?(?:\s+us)?|makes?|making|comes? to|amounts? to|adds? up to|result(?:s|ing)? in|totals?|yields?|"
-    r"brings?\s[^.]{0,40}?\bto|which is|left with|for a total of|remaining|"
+    r"brings?\s[^.]{0,40}?\bto|outputs?|prints?|returns?|displays?|which is|left with|for a total of|remaining|"
     r"the (?:sum|total|difference|product|quotient|result|remainder) is)\s+(?:\w+\s+){0,2}?(?=[$-]?[0-9])",
     re.IGNORECASE,
 )
@@ -113,12 +138,12 @@ def in_words(segment: str, previous: tuple[str, ...]) -> str:
     return ""
 
 
-def written_out(segment: str) -> str:
+def written_out(segment: str, as_written: bool = False) -> str:
     """The right side of a step's last calculator note, else of its last worked-out equation.
 
     An equation whose right side is still to be worked out (``= 6 × 3``) has none, and a step whose last right side is a number
     that is not read (``= 12,5``) has none either; a number that closes the step after
-    words such as *which is* counts more.
+    words such as *which is* counts more. ``as_written``: fractions and powers of ten stay so, else they are decimals.
     """
     for note in reversed(_ANNOTATION.findall(segment)):
         right = plain_numbers(note.rpartition("=")[2])
@@ -128,11 +153,13 @@ def written_out(segment: str) -> str:
         if numbers:
             return _short(numbers[-1], "")
     text = _with_numbers(segment)
+    if both := _TWO_VALUES.search(text):
+        return f"{both[2]}, {both[3]}"
     for sign in reversed(list(_EQUALS.finditer(text))):
         if _UNREAD_FIRST.match(text, sign.end()):  # an earlier equation is not what the step comes to
             return ""
-        if value := _right_side(text, sign.end()):
-            return _closing(text) or value
+        if value := _value_at(text, sign.end(), as_written)[0]:
+            return _closing(text, as_written) or value
     return ""
 
 
@@ -151,6 +178,23 @@ def first_stated(segment: str, known: set[Fraction]) -> str:
     new = [number for number in find_numbers(text) if number.value not in known]
     if _only_one(new, text) and not any(_is_part(text, number) for number in new):
         return _short(new[0], text)
+    return ""
+
+
+def named_value(segment: str, as_written: bool = False) -> str:
+    """What a step closes with as what something is, be it new or not: ``8`` in ``The greatest common divisor is 8.``,
+    ``2 h 5 min`` in ``125 minutes is 2 h 5 min.``, ``19`` in ``Output: 19``, ``54, 48`` in ``The first is 54, and the second is 48.``"""
+    last = SENTENCES.split(_with_numbers(segment).strip())[-1][-_READ:]
+    found: list[str] = []
+    for lead in _NAMES_A_VALUE.finditer(last):
+        value, end = _value_at(last, lead.end(), as_written)
+        ends = _ENDS.match(last, end)
+        if not value or ends is None or (lead["amount"] and not _PARTS.fullmatch(value)):
+            found = []
+            continue
+        found.append(value)
+        if not ends["more"]:
+            return ", ".join(found)
     return ""
 
 
@@ -247,32 +291,50 @@ def _first(text: str, start: int) -> Numeral | None:
     return replace(number, start=number.start + start, end=number.end + start) if number else None
 
 
-def _closing(text: str) -> str:
+def _closing(text: str, as_written: bool) -> str:
     """A number that ends the step after *which is* and the like, at most three words before the end."""
     for match in _RESTATED.finditer(text):
         number = _first(text, match.end())
         if number is not None and re.fullmatch(r"(?:\s+\w+){0,3}\s*[.!]?\s*", text[number.end :]):
-            return _short(number, text)
+            return _short(number, text, as_written)
     return ""
 
 
 def _right_side(text: str, start: int) -> str:
+    return _value_at(text, start)[0]
+
+
+def _value_at(text: str, start: int, as_written: bool = False) -> tuple[str, int]:
+    """The value right behind a place in a text, and where it ends; empty where there is none, or one still to be worked out."""
     lead = _LEAD.match(text, start)
     at = lead.end() if lead else start
-    for special in (_VARIABLE, _CLOCK, _PARTS):
+    for special in (_VARIABLE, _GROUP, _MULTIPLE, _CLOCK, _PARTS):
         match = special.match(text, at)
-        if match:
-            return "".join(match.groups())
+        if match and not (special is _VARIABLE and _is_unit(match, text)):
+            return "".join(match.groups()).strip(), match.end()
     number = _first(text, at)
     if number is None or text[at : number.start].strip(" \t\n({") or _unsettled(text, number.end):
-        return ""
-    return "" if _is_asked(text, number) else _short(number, text)
+        return "", at
+    return ("" if _is_asked(text, number) else _short(number, text, as_written)), number.end
 
 
-def _short(number: Numeral, text: str) -> str:
+def _is_unit(amount: re.Match[str], text: str) -> bool:
+    """Whether the letter behind a number is a unit, such as in ``21 N``: it is nowhere else without a number before it."""
+    letter = amount[2]
+    if letter not in _UNIT_LETTERS or not amount[0][-2].isspace():
+        return False
+    return not re.search(rf"(?<![\w/]){letter}(?![\w'’])", re.sub(rf"\d\s?{letter}\b", "", text))
+
+
+def _short(number: Numeral, text: str, as_written: bool = False) -> str:
     """The number as short as can be; a word such as *million* stays a word, and a time (``9:20 am``, ``1 h 35 min``) whole."""
     if whole := _CLOCK.match(text, number.start) or _PARTS.match(text, number.start):
         return whole[1]
+    written = text[number.start : number.end].strip()
+    if as_written and number.value.denominator != 1 and _FRACTION.fullmatch(written):
+        return " ".join(written.split())
+    if as_written and (power := _SCIENTIFIC.fullmatch(written)):
+        return f"{power[1]}*10^{power[2]}"
     scale = re.search(r"(hundred|thousand|million|billion|trillion)\W*$", text[number.start : number.end])
     if scale:
         return f"{number_text(number.value / SCALES[scale[1]])} {scale[1]}"

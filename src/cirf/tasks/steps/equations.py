@@ -28,6 +28,20 @@ _STANDS_FOR = re.compile(r"\s*(?:where\s)?([0-9.]*[A-Zb-hj-z])\s?(?:=|:|\bis the
 _NAMED = re.compile(r"(?<=[a-z])\s?[:=]\s?([A-Zb-hj-z])\s?\.?\Z")
 
 
+_TERM = r"(?:[0-9][0-9.]{0,15}\s?)?(?:[A-Za-z](?![A-Za-z'’]))?(?:\^[0-9]{1,3}|[²³])?"
+_SIDE = rf"-?\(?(?=[0-9A-Za-z]){_TERM}(?:\s?[-+*/]\s?\(?(?=[0-9A-Za-z]){_TERM}){{0,5}}\)?"
+_COMPARED = re.compile(rf"(?<![\w.$√^)])(?:{_SIDE})(?:\s?(?:[<>]=?|[≤≥≠])\s?{_SIDE}){{1,5}}(?![\w(/^]|\s?[-+*/=<>])")
+_NAMED_CHAIN = re.compile(r"(?<![\w-])[A-Z][\w'’-]*(?:\s?[<>]\s?[A-Z][\w'’-]*){1,9}(?!\w)")
+
+
+def compared(segment: str) -> str:
+    """The last inequality of a step that holds an unknown, ``3x>9`` in ``3x > 9``, or comparison of names, ``Raj > Eve``."""
+    text = plain_numbers(strip_annotations(segment))
+    found = [match[0].replace(" ", "").rstrip(".") for match in _COMPARED.finditer(text) if re.search("[A-Za-z]", match[0])]
+    named = [*_NAMED_CHAIN.findall(text), *(each for each in found if each.count("(") == each.count(")"))]
+    return named[-1] if named else ""
+
+
 def unsolved(segment: str) -> str:
     """The last equation of a step that holds an unknown and comes to no value, in digits, letters and signs alone.
 

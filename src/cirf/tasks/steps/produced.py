@@ -12,11 +12,20 @@ from collections.abc import Mapping
 
 from cirf.records import AnswerKind, Problem
 from cirf.tasks.parsing.answers import anchors, mentions, normalise_text, number_value, parse_answer
-from cirf.tasks.steps.calculations import CONCLUDES, SENTENCES, first_stated, in_words, numbers_in, plain_step, written_out
-from cirf.tasks.steps.equations import introduced, unsolved, unworked
+from cirf.tasks.steps.calculations import (
+    CONCLUDES,
+    SENTENCES,
+    first_stated,
+    in_words,
+    named_value,
+    numbers_in,
+    plain_step,
+    written_out,
+)
+from cirf.tasks.steps.equations import compared, introduced, unsolved, unworked
 from cirf.tasks.steps.states import coin_state, state
 from cirf.text.normalise import normalise
-from cirf.text.numerals import UNREAD, find_numbers, plain, plain_numbers
+from cirf.text.numerals import UNREAD, find_numbers, number_text, plain, plain_numbers
 
 _COIN = re.compile(r"\bcoin\b[^?]*\b(?:heads|tails)\b", re.IGNORECASE)
 _ANSWER_TO = re.compile(r"\banswer to\b[^.?!\n]*", re.IGNORECASE)
@@ -38,14 +47,15 @@ def produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
 
     1. The letter of the option that it goes through: ``B`` in ``B. floor - one walks on it``.
     2. The number that it works out: ``24`` in ``48 / 2 = 24 km/h, so the answer is A.``, for that is what a model needs first.
-    3. An equation that has no value yet: ``850+705+X=820*3``.
+    3. An equation that has no value yet, ``850+705+X=820*3``, or a comparison: ``3x>9``, ``Raj > Eve``.
     4. What it concludes with: a letter, *yes* or *no*, an answer in words.
     5. The name of an unknown: ``X`` in ``Let X be the weight``. A date that is not known yet.
     6. A number that it says in words: ``3`` in ``which leaves 3``.
     7. The side of a coin, where the question is about one.
-    8. The only number that neither the question nor a result before it has: ``7`` in ``A week has 7 days``.
-    9. A calculation that it sets up: ``6*3`` in ``Revenue = 6 × 3``.
-    10. Of a step without numbers, a state in a few words: ``off``, ``prey animals``.
+    8. What it says something is: ``8`` in ``The greatest common divisor is 8.``
+    9. The only number that neither the question nor a result before it has: ``7`` in ``A week has 7 days``.
+    10. A calculation that it sets up: ``6*3`` in ``Revenue = 6 × 3``.
+    11. Of a step without numbers, a state in a few words: ``off``, ``prey animals``.
 
     A step that names the side of the coin and answers too has the side. A number in front of a colon is a label (``Day 1:``),
     and one of which something is said (``91 is not prime``) is no result where the question asks for *yes* or *no*. A step that
@@ -54,18 +64,20 @@ def produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
     An amount such as ``24 km/h`` is a number, and the letter of the option that reads so only where the step says outright that
     it is the answer.
     """
-    value = written_out(segment)
     choices = problem.choices or ()
+    number = None if choices else number_value(problem.answer)
+    as_written = number is None or number_text(number) != problem.answer  # else decimals, such as the answer is
+    value = written_out(segment, as_written)
     letter = option_at_front(segment, problem) if choices else ""
     if letter and not (value and _SMALL_LETTER.match(segment)):  # "a) 3 + 4 = 7" numbers a step
         return letter
-    if found := value or unsolved(segment):
-        return found
+    if found := value or unsolved(segment) or compared(segment):
+        return problem.answer if found.replace(" ", "") == problem.answer.replace(" ", "") else found
     outright = answers = bool(anchors(segment))
     coin = _COIN.search(problem.question) is not None
     if choices:
         found = option_named(segment, choices if outright else worded(choices))
-    elif number_value(problem.answer) is None:
+    elif number is None:
         found = concluded(segment, problem, previous)
         if found and coin:
             found = coin_state(_ANSWER_TO.sub("", segment), problem, ()) or found
@@ -80,6 +92,7 @@ def produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
         or ("" if outright else dated(segment, problem, previous))
         or ("" if outright or judged else in_words(summary, previous))
         or (coin_state(segment, problem, previous) if coin else "")
+        or ("" if outright or judged else named_value(summary, as_written))
         or ("" if judged else first_stated(summary, numbers_in(problem.question, *previous)))
         or unworked(segment, previous)
         or ("" if answers or numbers_in(segment) or UNREAD in plain_numbers(segment) else state(segment, problem, previous))
@@ -113,6 +126,7 @@ _CLOSED_SETS: Mapping[str, AnswerKind] = {
     **dict.fromkeys(("valid", "invalid"), "validity"),
 }
 _SINGLES_OUT = re.compile(r"\bonly\b|\bof the (?:above|given|listed)\b", re.IGNORECASE)
+_IS_SO = re.compile(r"\b(?:is|are|was|were|gives|means|becomes|equals)\s((?:\S+\s){0,7}\S+?)[.!]?\Z")
 _ARTICLE = re.compile(r"\A(?:an?|the)\s+", re.IGNORECASE)
 
 
@@ -135,10 +149,12 @@ def concluded(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
         return problem.answer
     spelt = "|".join(re.escape(text) for text in {problem.answer, _plain(problem.answer)})
     named = re.compile(rf"(?<!\w)(?:{spelt})(?:s|es)?(?!\w)", re.IGNORECASE) if problem.answer.strip() else None
-    for sentence in reversed(SENTENCES.split(plain_step(segment))):
+    sentences = SENTENCES.split(plain_step(segment).strip())
+    for sentence in reversed(sentences):
         if named is not None and (CONCLUDES.match(sentence) or _SINGLES_OUT.search(sentence)) and named.search(sentence):
             return problem.answer
-    return ""
+    last = _IS_SO.search(sentences[-1]) if named is not None else None  # "The day after Monday is Tuesday."
+    return problem.answer if last and _is_answer(last[1], problem.answer) else ""
 
 
 def judges(problem: Problem) -> bool:
@@ -168,6 +184,10 @@ _LETTER_FRONT = re.compile(
     r"^\W*(?:(?:option\s+|choice\s+)?\(?([A-Z])(?:[).:](?=\s|$)|\s+-\s|\)|:)|(?:option|choice)\s+([A-Z])\b(?!['’]))",
     re.IGNORECASE,
 )
+_LETTER_JUDGED = re.compile(  # "C is ruled out", "B (COX) fits"
+    r"\W*([A-Z])\s(?:\((?P<text>[^()\n]{1,120})\)\s|(?:is|was|can(?:not)?|must)\s(?:[a-z]+\s){0,3}?"
+    r"(?:wrong|incorrect|right|correct|out|eliminated|excluded|false|true)\b)"
+)
 _DIFFERENCE = re.compile(r"\W*[A-Za-z]\s+-\s+[$(]*(?:[0-9]|[A-Za-z]\b)")  # "B - 5 = 7" is no option
 
 
@@ -181,7 +201,11 @@ def option_at_front(segment: str, problem: Problem) -> str:
     text = plain(segment)
     front = _LETTER_FRONT.match(text)
     letter = (front[1] or front[2]).upper() if front and not _DIFFERENCE.match(text) else ""
-    return letter if letter and ord(letter) - 65 < len(problem.choices or ()) else ""
+    choices = problem.choices or ()
+    if not letter and (judged := _LETTER_JUDGED.match(text)):
+        own = choices[place] if (place := ord(judged[1]) - 65) < len(choices) else ""
+        letter = judged[1] if judged["text"] is None or normalise_text(judged["text"]) == normalise_text(own) else ""
+    return letter if letter and ord(letter) - 65 < len(choices) else ""
 
 
 def option_named(segment: str, choices: tuple[str, ...]) -> str:

@@ -47,6 +47,11 @@ _CHARACTERS_AT_MOST = 28
 _SENTENCES_READ = 3  # at most, from the last one back
 _READ = 300  # characters of a sentence
 _CONDITION = re.compile(r"\s*(?:if|when|since|because|as|after|once|although|while|given that)\b[^,]*,", re.IGNORECASE)
+_REPORTS = re.compile(  # "The passage also says that ..."
+    r"^(?:[^\s,;]+\s){1,6}?(?:says?|states?|tells?|told|mentions?|notes?|indicates?|shows?|explains?|knows?|reads?|reports?|learn)"
+    r"(?:\sus)?\sthat\s(?=\S+\s\S)",
+    re.IGNORECASE,
+)
 _CLAUSE = re.compile(r"[;:]\s|,?\s(?:so|but|therefore|thus|hence|which means)(?: that)?\s|,\s(?:and\s)?", re.IGNORECASE)
 _ASIDE = re.compile(
     r"\s(?:who|whose|whom|which|where|when|that(?=\s(?:is|are|was|were|has|have|had|can|could|do|does|did|will|would|took)\b))\s.*",
@@ -116,9 +121,9 @@ def state(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
     step's sentences that says one counts, and of it the last clause. Questions, conditions and steps with numbers say none.
     """
     text = _QUESTION.sub("", plain_step(segment))
-    asked = {_stem(word) for word in _WORD.findall(problem.question)}
+    asked = {_stem(word) for word in _WORD.findall(_asked(problem.question))}
     for sentence in reversed(SENTENCES.split(text.strip())[-_SENTENCES_READ:]):
-        plain = _CONDITION.sub("", " ".join(sentence[:_READ].split()))
+        plain = _REPORTS.sub("", _CONDITION.sub("", " ".join(sentence[:_READ].split())))
         for verb in reversed(list(_SAYS_WHAT.finditer(plain))):
             series = _SERIES.fullmatch(plain, verb.end())
             if series and len(series[1]) <= _LONGEST_SERIES:
@@ -133,6 +138,12 @@ def state(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
             if found:
                 return found
     return ""
+
+
+def _asked(question: str) -> str:
+    """The question after its passage, which is what steps find things in."""
+    _, apart, asked = question.rpartition("\n\n")
+    return asked if apart and "?" in asked else question
 
 
 def _complement(text: str, verb: re.Match[str]) -> str:
