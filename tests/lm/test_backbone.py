@@ -107,6 +107,15 @@ def test_wrong_places_are_one_sentence(saved: Path, tmp_path: Path, monkeypatch:
         load_tokenizer("nobody/nothing-here")
 
 
+@pytest.mark.parametrize("name", ["config.json", "generation_config.json", "tokenizer_config.json", "tokenizer.json"])
+@pytest.mark.parametrize("text", ["[1]", "7", "{"])
+def test_a_file_of_a_model_that_holds_no_object_is_one_sentence(saved: Path, name: str, text: str) -> None:
+    (saved / name).write_text(text)
+    with pytest.raises(CirfError) as caught:
+        load_tokenizer(saved)
+    assert str(caught.value).startswith(f"{saved / name}: ") and "\n" not in str(caught.value)
+
+
 def test_devices() -> None:
     assert pick_device("cpu") == "cpu"
     assert torch.device(pick_device("auto")).type in ("cpu", "cuda", "mps")

@@ -65,6 +65,22 @@ def test_a_recipe_reads_with_defaults_where_it_is_silent() -> None:
         ("seed: true", "my.yaml, line 6: seed: expected a whole number from 0 to 4294967295, found true"),
         ("seed: 1.5", "my.yaml, line 6: seed: expected a whole number from 0 to 4294967295, found 1.5"),
         ('seed: "1"', 'my.yaml, line 6: seed: expected a whole number from 0 to 4294967295, found "1"'),
+        (
+            "codebook: {size: 1000000000}",
+            "my.yaml, line 6: codebook.size: 1,000,000,000 functional tokens are too many; use at most 65,536",
+        ),
+        (
+            "codebook: {vq_epochs: 1000000000000}",
+            "my.yaml, line 6: codebook.vq_epochs: expected a whole number from 0 to 100000, found 1000000000000",
+        ),
+        (
+            "codebook: {sinkhorn: {temperature: 1.0e+300}}",
+            "my.yaml, line 6: codebook.sinkhorn.temperature: 1e+300 makes all codes alike; use at most 1e+06",
+        ),
+        (
+            "evaluate: {trace_cap: 60}",
+            "my.yaml, line 6: evaluate.trace_cap: no such key; did you mean evaluate.max_trace_tokens?",
+        ),
         ("evaluate: {top_p: 1.5}", "my.yaml, line 6: evaluate.top_p: expected a number from 0 to 1, found 1.5"),
         (
             "vocabulary: {delimiters: thinks}",

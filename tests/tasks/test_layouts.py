@@ -16,7 +16,7 @@ from cirf.recipe.schema import Problems, TaskEntry
 from cirf.store.jsonl import RowError
 from cirf.tasks.loading.layouts import plain_row
 from cirf.tasks.loading.load import load_problems
-from cirf.tasks.own_rows import build_task, read_train
+from cirf.tasks.own_rows import build_task, read_train, rows_in_memory
 
 ASKED = "Noor has 4 boxes with 8 beads and gives 4 away. How many are left?"
 STEPS = ("Noor has 4 * 8 = 32 beads.", "Then 32 - 4 = 28 are left.")
@@ -381,3 +381,12 @@ def test_rationale_files_have_the_same_layouts(tmp_path: Path) -> None:
     path.write_text(json.dumps(theirs))
     rows = read_rationales(path)
     assert [(row.question, row.rationale, row.answer) for row in rows] == [(ASKED, WORK, "28"), (ASKED, f"{WORK}\nDone.", None)]
+
+
+def test_a_statement_is_a_question_and_several_letters_are_an_answer() -> None:
+    _, problems = rows_in_memory([{"statement": "9 is prime.", "answer": "FALSE"}], "mine")
+    assert (problems[0].question, problems[0].answer) == ("9 is prime.", "no")
+    rows = [{"question": "Which are even?", "choices": ["2", "3", "4"], "answer": answer} for answer in ("A, C", "A and C", "B")]
+    task, problems = rows_in_memory(rows, "mine")
+    assert task.answer == "text" and task.equal("A,C", problems[0])
+    assert rows_in_memory(rows[2:], "mine")[0].answer == "option"

@@ -351,3 +351,11 @@ def test_an_option_is_named_in_any_form(step: str, result: str, problem: Problem
 )
 def test_what_a_step_finds_in_a_passage_or_ends_with(step: str, result: str, problem: Problem) -> None:
     assert produced(step, problem, ()) == result
+
+
+def test_the_last_cell_of_a_row_and_several_options_are_results() -> None:
+    assert produced("name | sales | in all:\n| Ivan | 8 | 75 |", TRAIN, ()) == "75"
+    assert produced("|x| + |y|", TRAIN, ()) == ""
+    evens = Problem("p", "t", "Which are even?", "A, C", choices=("2", "3", "4"))
+    assert produced("So the answer is A, C.", evens, ()) == "A, C"
+    assert produced("Hence 11 500 + 4 500 = 16 000.", SUM, ()) == "16000"

@@ -240,13 +240,13 @@ def _shown(problems: Sequence[Problem], recipe: Recipe, tasks: Mapping[str, Task
 
 
 def _print_row(row: Mapping[str, Any]) -> None:
+    from cirf.tasks.task import with_options
+
     def line(title: str, text: str) -> None:
         print(f"{title:10}" + printable(text).replace("\n", "\n" + 10 * " "))
 
     print()
-    line("question", row["question"])
-    for index, choice in enumerate(row["choices"]):
-        line("", f"{chr(65 + index)}. {choice}")
+    line("question", with_options(row["question"], row["choices"]))
     for index, step in enumerate(row["steps"], 1):
         line(f"step {index}", step["step"] + (f"  ->  {step['result']}" if step["result"] else ""))
     if row["dropped"]:

@@ -64,6 +64,10 @@ _FAULTS: dict[str, tuple[type[Exception], ...]] = {
     "model": (OSError, ValueError, ImportError, KeyError, RuntimeError, SafetensorError),
     "tokenizer": (Exception,),  # what reads tokenizer.json raises nothing narrower
 }
+_OBJECTS = (  # files that transformers takes for objects
+    *("config.json", "generation_config.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    *("preprocessor_config.json", "processor_config.json", "chat_template.json", "model.safetensors.index.json"),
+)
 _MOST_LAYERS = 1000
 _NO_TOKENIZER = "no tokenizer there; save the model's tokenizer in the same folder (tokenizer.json, tokenizer_config.json)"
 _ADVICE = "give a folder with a saved model, a hub id, or bundled:NAME (see `cirf env`)"
@@ -239,6 +243,14 @@ def where(source: str | Path, section: schema.Backbone) -> dict[str, Any]:
     return {"trust_remote_code": may_run(section.trust_remote_code), **revision}
 
 
+def object_of(path: Path) -> dict[str, Any] | None:
+    """The JSON object of a file of a model's folder, `None` without the file; ``CirfError`` if it holds anything else."""
+    try:
+        return load_object(path)
+    except CirfError as error:
+        raise CirfError(f"{str(error).partition(';')[0]}; bring the file that the model came with") from None
+
+
 @contextlib.contextmanager
 def explained(source: str | Path, what: str) -> Iterator[None]:
     """Turn the library's many-line errors into one sentence."""
@@ -252,6 +264,8 @@ def explained(source: str | Path, what: str) -> Iterator[None]:
         raise CirfError(f"{source}: the folder holds no model (no config.json); {_ADVICE}")
     if path.is_dir():
         refuse_special(path)
+        for name in _OBJECTS:
+            object_of(path / name)
     try:
         with no_pickles(source):
             yield
@@ -265,6 +279,8 @@ def explained(source: str | Path, what: str) -> Iterator[None]:
             raise CirfError(f"{source}: weights have other shapes than its config.json says; bring the whole model") from None
         if "instantiate the backend tokenizer" in str(error):
             raise CirfError(f"{source}: {_NO_TOKENIZER}") from None
+        for name in ("tokenizer.json", "vocab.json"):  # large, so read only to say what is wrong
+            object_of(path / name)
         first = (str(error).strip() or type(error).__name__).splitlines()[0][:200].rstrip(". ")
         raise CirfError(f"{source}: no {what} could be loaded from there ({first}); {_ADVICE}") from None
 

@@ -63,7 +63,7 @@ _DESCRIBED = re.compile(r"(?:one|something|someone|somewhere|that|what|to|not)\b
 _HEADING = re.compile(r"[^\W\d_][^\s\d=.!?:]*(?:[ ][^\W\d_][^\s\d=.!?:]*){0,4}[ ]?:")
 _INTRODUCES = re.compile(r"[^\n=]{1,200}:")
 _GOES_ON = re.compile(r"[=≈]\s?(?![=>])\S")  # a line that begins so continues the formula before it
-_TABLE_ROW = re.compile(r"[^\n|]*\|[^\n]*\|[^\n]*")
+_TABLE_HEAD = re.compile(r"^(\|[^\n]*\|) *\n\n(?=\|[^\n]*\| *$)", re.MULTILINE)  # a blank line is left of the rule below it
 _LIST_NUMBER = re.compile(r"\n\d{1,2}[.)] ?\Z")  # the number of the next option
 _BLANK_LINES = re.compile(r"\n{2,}")
 
@@ -260,8 +260,11 @@ def _gone_through(steps: list[tuple[str, str]]) -> tuple[list[tuple[str, str]], 
 
 def _by_line(text: str) -> tuple[str, ...]:
     lines: list[str] = []
+    heads = {match[1] for match in _TABLE_HEAD.finditer(text)}
     for line in filter(None, map(str.strip, text.split("\n"))):
-        if lines and _GOES_ON.match(line):
+        if lines and lines[-1] in heads:
+            lines[-1] += f"\n{line}"
+        elif lines and _GOES_ON.match(line):
             lines[-1] += f" {line}"
         else:
             lines.append(line)

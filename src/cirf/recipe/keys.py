@@ -22,6 +22,8 @@ from cirf.recipe.schema import Recipe, Section
 from cirf.recipe.yaml import Path, inline, scalar
 
 _WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false", types.NoneType: "null"}
+_SHARES, _LONG_WORD = 0.76, 5  # likeness of names of a section that share a word of so many letters
+_CLEAR = 1.05  # likeness and kinship from which on a hint names one key
 _CLOSE_ENOUGH = 0.6  # difflib's own cutoff for a match worth showing
 
 
@@ -185,13 +187,20 @@ def nearest(path: Path, schema: type[Section] = Recipe) -> str:
     if exact:
         hits = [row for row in exact if "*" not in row.key] or exact
     else:
+        scored = [(max(likeness, _SHARES * (row.parent == parent and _share(leaf, row.leaf))), row) for likeness, row in scored]
         close = [(likeness + _kinship(row.parent, parent), row) for likeness, row in scored if likeness >= _CLOSE_ENOUGH]
         best = max((score for score, _ in close), default=0.0)
-        hits = [row for score, row in close if score == best]
+        margin = 0.08 if best < _CLEAR else 0.0
+        hits = [row for score, row in close if score >= best - margin]
     if not hits:
         siblings = ", ".join(row.leaf for row in rows(schema) if row.parent == parent)
         return f"the keys of {dotted(above) or f'a {schema.__name__.lower()}'} are {siblings}"
     return "did you mean " + " or ".join(_shown(row, parent, above) for row in hits) + "?"
+
+
+def _share(typed: str, key: str) -> bool:
+    """Whether two names have a long word in common: ``trace_cap`` and ``max_trace_tokens``."""
+    return any(len(word) >= _LONG_WORD for word in {*typed.lower().split("_")} & {*key.lower().split("_")})
 
 
 def _kinship(one: str, other: str) -> float:

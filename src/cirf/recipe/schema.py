@@ -198,10 +198,20 @@ class Embeddings(Section):
     closing: Literal["keep", "drop"] = key("keep", "Embed the last segment unchanged, or without the closing statement, from the first line that opens like a conclusion (`At the end of these steps, ...`), never the first of all. With it last steps share codes, whatever they do. Results and rows keep it.")
 
 
+_MOST_CODES, _WARMEST = 65_536, 1e6
+
+
 class Sinkhorn(Section):
     temperature: float = key(0.05, "λ: smaller is sharper.", paper="eq. 6; Table hyper-parameters, Step 3", ge=1e-6)
-    iterations: Positive = key(3, "Rounds of column and row scaling; each round ends on the rows.", paper="Table hyper-parameters, Step 3")
+    iterations: Positive = key(3, "Rounds of column and row scaling; each round ends on the rows.", le=100_000, paper="Table hyper-parameters, Step 3")
     scale: Literal["mean", "none"] = key("mean", "Divide squared distances by their mean (mean) or leave them unchanged (none, as the paper writes).")
+
+    @field_validator("temperature")
+    @classmethod
+    def _distinguishes(cls, temperature: float) -> float:
+        if temperature > _WARMEST:
+            raise ValueError(f"codebook.sinkhorn.temperature: {temperature:g} makes all codes alike; use at most {_WARMEST:g}")
+        return temperature
 
 
 class SizeTrials(Section):
@@ -221,8 +231,8 @@ class Codebook(Section):
     representation: Literal["mean_centered", "raw", "question_centered", "random"] = key("mean_centered", "What is quantised: segment minus the mean of its rationale, the bare segment, segment minus question, or noise.", paper="eq. 5; C")
     single_step: Literal["corpus_mean", "zero"] = key("corpus_mean", "A rationale of one step has itself as mean: subtract the corpus mean instead, or leave zero.")
     hidden: Positive = key(1024, "Hidden width of encoder and decoder.", le=65536, paper="Table hyper-parameters, Step 3")
-    autoencoder_epochs: int = key(30, "Epochs of encoder and decoder before any code.", unit="epochs", paper="Table hyper-parameters, Step 3", ge=0)
-    vq_epochs: int = key(10, "Epochs of the VQ-VAE; steps are reassigned before each, as `reassign` says.", unit="epochs", paper="Table hyper-parameters, Step 3", ge=0)
+    autoencoder_epochs: int = key(30, "Epochs of encoder and decoder before any code.", unit="epochs", paper="Table hyper-parameters, Step 3", ge=0, le=100_000)
+    vq_epochs: int = key(10, "Epochs of the VQ-VAE; steps are reassigned before each, as `reassign` says.", unit="epochs", paper="Table hyper-parameters, Step 3", ge=0, le=100_000)
     batch_size: Positive = key(128, "Segments an update.", unit="segments", paper="Table hyper-parameters, Step 3")
     learning_rate: float = key(1e-4, "Adam's learning rate.", paper="Table hyper-parameters, Step 3", gt=0)
     max_grad_norm: float = key(1.0, "Largest norm of a gradient.", paper="Table hyper-parameters, Step 3", gt=0)
@@ -232,6 +242,13 @@ class Codebook(Section):
     assign: Literal["sinkhorn", "nearest"] = key("sinkhorn", "Final code of a training step: the balanced argmax or the nearest code. A new step always gets its nearest.", paper="eq. 8-9")
     gradient: Literal["straight_through", "decoder_only"] = key("straight_through", "Whether the reconstruction error reaches the encoder.", paper="eq. 10")
     sinkhorn: Sinkhorn = key(Sinkhorn(), "The balanced assignment.")
+
+    @model_validator(mode="after")
+    def _fits_a_vocabulary(self) -> Codebook:
+        for name, size in [("size", self.size), *(("sizes", size) for size in self.sizes)]:
+            if size != "auto" and size > _MOST_CODES:
+                raise ValueError(f"codebook.{name}: {size:,} functional tokens are too many; use at most {_MOST_CODES:,}")
+        return self
 
     @property
     def auto(self) -> bool:

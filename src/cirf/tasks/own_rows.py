@@ -36,6 +36,8 @@ _MOST_CHOICES = 26
 _FORMULAS = 0.9  # share of formulas, numbers and single words from which on answers are LaTeX
 _POINT = re.compile(r"\s*-?(?:\d+\.\d{1,2}|0\.\d+)\s*")
 _LETTER_ALONE = re.compile(r"(?:(?:option|choice)\s*)?[(\[]?[A-Za-z][)\].:]*", re.IGNORECASE)
+_SEVERAL_LETTERS = re.compile(r"[(\[]?[A-J][)\]]?(?:(?:\s?[,;/&+]\s?|\s+and\s+|,\s?and\s)[(\[]?[A-J][)\]]?)+")
+_FEW_SEVERAL = 0.05  # share of rows with several right options up to which the others have one
 _LETTER_AND_TEXT = re.compile(r"[(\[]?([A-Za-z])[)\].:]+\s*(.+)")
 
 
@@ -141,9 +143,11 @@ def _problem(row: Mapping[str, Any], place: str, kind: AnswerKind, where: str) -
 
 
 def infer_kind(rows: Sequence[tuple[int, Mapping[str, Any]]]) -> AnswerKind:
-    """The kind of answers: options if every row has choices, else yes/no, else numbers, else formulas, else text."""
+    """The kind of answers: options if every row has choices, and more than a few of the answers are not several of them at once,
+    else yes/no, else numbers, else formulas, else text."""
     if all(row.get("choices") for _, row in rows):
-        return "option"
+        several = sum(_SEVERAL_LETTERS.fullmatch(str(row["answer"]).strip()) is not None for _, row in rows)
+        return "text" if several > _FEW_SEVERAL * len(rows) else "option"
     answers = [str(row["answer"]).strip() for _, row in rows]
     if all(answer.casefold() in _YES_NO for answer in answers):
         return "yesno"

@@ -123,10 +123,24 @@ def plain_numbers(text: str, answer: bool = False) -> str:
     def spaced(match: re.Match[str]) -> str:
         before = match.string[max(0, match.start() - _LONGEST) : match.start()]
         placed = answer or re.search(r"[=≈]\s?[$€£¥₹]?\s?$", before) or not re.search(r"\w", before)
-        one = " 0" in match[0] or (placed and match["ends"] is not None)
+        one = " 0" in match[0] or (placed and match["ends"] is not None) or _in_a_sum(match, before)
         return match[0].replace(" ", "") if one and "," not in match["decimals"] and match["decimals"].count(".") < 2 else UNREAD
 
     return _SHORT.sub(_in_full, _RUN.sub(_in_one_notation, _SPACED.sub(spaced, plain(text))))
+
+
+_SIGN_BEFORE = re.compile(r"[0-9a-z)%]\s?[+×*÷/=≈]\s?[$€£¥₹(]?\s?$|[0-9a-z)%]\s-\s[$€£¥₹(]?\s?$")
+_SIGN_AFTER = re.compile(r"\s?[€£¥%]?(?:\s[a-z]{1,12})?\s?(?:[+×*÷/=≈]|-(?=\s))\s?[$€£¥₹(]?\s?[0-9]")
+_LABEL = re.compile(
+    r"(?:^|\W)(?:step|day|week|month|year|no|round|case|part|row|line|item|figure|chapter|in|on|at|of|by)\.?\s?$", re.IGNORECASE
+)
+
+
+def _in_a_sum(match: re.Match[str], before: str) -> bool:
+    """Whether groups with a space between them are a term of a calculation, where no sign parts them: ``11 500 + 4 500 =``."""
+    if _SIGN_BEFORE.search(before):
+        return True
+    return _SIGN_AFTER.match(match.string, match.end()) is not None and _LABEL.search(before) is None
 
 
 _SHORT = re.compile(  # 12k, 3bn; m, b and t only behind money, as 12m may be a length

@@ -29,7 +29,7 @@ from cirf.tasks.loading.targets import LAST_LINE, is_bare_answer, split_answer
 from cirf.tasks.parsing.anchors import anchors, states_answer_only
 from cirf.tasks.parsing.thoughts import split_thoughts
 
-_QUESTIONS = ("prompt", "problem", "instruction", "query", "input")
+_QUESTIONS = ("prompt", "problem", "instruction", "query", "input", "statement", "claim")
 _CONTEXTS = ("context", "passage", "hint")
 _TARGETS = ("completion", "response", "output", "solution", "target")
 _ANSWERS = (

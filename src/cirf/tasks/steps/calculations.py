@@ -183,7 +183,7 @@ def first_stated(segment: str, known: set[Fraction]) -> str:
 
 def named_value(segment: str, as_written: bool = False) -> str:
     """What a step closes with as what something is, be it new or not: ``8`` in ``The greatest common divisor is 8.``,
-    ``2 h 5 min`` in ``125 minutes is 2 h 5 min.``, ``19`` in ``Output: 19``, ``54, 48`` in ``The first is 54, and the second is 48.``"""
+    ``2 h 5 min`` in ``125 minutes is 2 h 5 min.``, ``19`` in ``Output: 19``, ``54, 48`` in ``The first is 54, the second 48.``"""
     last = SENTENCES.split(_with_numbers(segment).strip())[-1][-_READ:]
     found: list[str] = []
     for lead in _NAMES_A_VALUE.finditer(last):

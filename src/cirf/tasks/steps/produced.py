@@ -75,7 +75,7 @@ def produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
         return problem.answer if found.replace(" ", "") == problem.answer.replace(" ", "") else found
     outright = answers = bool(anchors(segment))
     coin = _COIN.search(problem.question) is not None
-    if choices:
+    if choices and len(problem.answer) == 1:
         found = option_named(segment, choices if outright else worded(choices))
     elif number is None:
         found = concluded(segment, problem, previous)
@@ -92,11 +92,21 @@ def produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
         or ("" if outright else dated(segment, problem, previous))
         or ("" if outright or judged else in_words(summary, previous))
         or (coin_state(segment, problem, previous) if coin else "")
+        or _last_cell(segment)
         or ("" if outright or judged else named_value(summary, as_written))
         or ("" if judged else first_stated(summary, numbers_in(problem.question, *previous)))
         or unworked(segment, previous)
         or ("" if answers or numbers_in(segment) or UNREAD in plain_numbers(segment) else state(segment, problem, previous))
     )
+
+
+_TABLE_ROW = re.compile(r"(?:^|\n)\|\s[^\n]*?\|\s(?P<last>[^|\n]{1,28}?)\s\|\s*\Z")
+
+
+def _last_cell(segment: str) -> str:
+    """The last cell of a table's row: ``59`` in ``| Ivan | 37 | 59 |``."""
+    row = _TABLE_ROW.search(segment)
+    return row["last"].strip() if row else ""
 
 
 _DATE = re.compile(
