@@ -347,3 +347,8 @@ def test_a_negative_number_may_come_first() -> None:
     assert working("-6", "So 3 * -2 = -6.") == "3*-2="
     assert working("9", "12 -3 = 9") == "12-3="
     assert working("43", "共31＋12＝43个") == "31+12="
+
+
+def test_a_rate_is_one_unit() -> None:
+    assert working("310", "Dose = 10 mg/kg * 31 kg = 310 mg.") == "10*31="
+    assert working("21", "F = 7 kg · 3 m/s² = 21 N") == "7*3="

@@ -359,3 +359,21 @@ def test_the_last_cell_of_a_row_and_several_options_are_results() -> None:
     evens = Problem("p", "t", "Which are even?", "A, C", choices=("2", "3", "4"))
     assert produced("So the answer is A, C.", evens, ()) == "A, C"
     assert produced("Hence 11 500 + 4 500 = 16 000.", SUM, ()) == "16000"
+
+
+TURNS = Problem("p", "t", "Mei faces north, then turns left and right. Which way does Mei face?", "West")
+VALID = Problem("p", "t", "All cars are machines. Is the conclusion valid?", "valid")
+
+
+@pytest.mark.parametrize(
+    ("step", "result", "problem"),
+    [
+        ("Mei turns left and now faces west.", "west", TURNS),
+        ("Mei turns right and now faces north.", "north", TURNS),  # what it is now, though the question has the word
+        ("It follows, so the argument is valid.", "valid", VALID),
+        ("890 > 794, so 2020 was better.", "890>794", YES),
+        ("The mean is the sum divided by the count.", "sum", SUM),  # "mean" is no verb
+    ],
+)
+def test_what_something_is_now_or_is_judged(step: str, result: str, problem: Problem) -> None:
+    assert produced(step, problem, ()) == result

@@ -15,8 +15,8 @@ Choices made where the paper is silent:
 - Text after the last step belongs to it, under its own heading (``Conclusion``, ``Final Answer``) too: a heading is no step.
   If lines or sentences are the steps, a heading goes with the text under it.
 - A mark is removed from its step (the code replaces it); an option's letter stays, because it names the subject.
-- ``#### 72`` at the end is the answer, not a step, on a line of its own or after the last step. Neither is an answer in front
-  of its reasons (``The answer is B.``, ``Yes.``).
+- ``#### 72`` at the end is the answer, not a step, on a line of its own or after the last step; so is a last line that is a
+  box alone. Neither is an answer in front of its reasons (``The answer is B.``, ``Yes.``).
 - Long prose that thinks aloud is cut by function (`cirf.text.discourse`), even if it holds a numbered list somewhere.
 """
 
@@ -54,6 +54,9 @@ _ANSWER_FIRST = re.compile(  # "The answer is B." in front of the reasons for it
     r"|(?:correct|right|best)\s+(?:option|choice))(?:\s+is\b(?=[ \t]+[^\s:])|(?P<mark>(?:\s+is)?\s*[:=]|\.(?=\s)))\s*"
     r"(?P<said>(?:[^\n.!?]|i\.e\.){1,60}?)|yes|no(?!\.\s*(?:of\b|\d))|true|false)(?:[.!]+\s+|\n\s*)(?=\S)",
     re.IGNORECASE,
+)
+_BOXED_LINE = re.compile(
+    r"(?<=\S)\s{0,20}\n[\s$*]{0,20}(?:\\[(\[]\s{0,9})?\\boxed\s*\{(?:[^{}\n]|\{(?:[^{}\n]|\{[^{}\n]*\})*\}){1,200}\}[\s$*.]{0,20}(?:\\[)\]])?[\s.]*\Z"
 )
 _FEW_WORDS = 5
 _BARE = re.compile(  # behind "Answer:", where whole sentences may follow: a letter, a number with its unit, two words
@@ -97,6 +100,7 @@ def segment(text: str, by: Rule, choices: Sequence[str] | None = None, section: 
     has ``choices``, function where lines or sentences would be more than a rationale may have, two lines, sentences. Calculator
     notes stay in the segments.
     """
+    text = _BOXED_LINE.sub("", text)
     return _segment(_without_answer_first(normalise(text, annotations="keep")), by, choices, section)
 
 

@@ -13,7 +13,7 @@ from cirf.text.numerals import plain_numbers
 _TOKEN = re.compile(
     r"""(?P<number>(?:(?<![\w)\]}%.])(?<![\w)\]}%.]\s)-)?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:\s?%)?)
     |(?P<sign>[+*×·÷/-]|\b(?:plus|minus|times|multiplied\ by|divided\ by|x|of)\b)
-    |(?P<open>[(\[{])|(?P<close>[)\]}])|(?P<word>[a-z][\w'-]*)|(?P<other>[^\s$£€])""",
+    |(?P<open>[(\[{])|(?P<close>[)\]}])|(?P<word>[a-z][\w'-]*(?:/[a-z]\w*[²³]?)?)|(?P<other>[^\s$£€])""",
     re.VERBOSE | re.IGNORECASE,
 )
 _SIGNS = {"×": "*", "·": "*", "÷": "/", "plus": "+", "minus": "-", "times": "*", "multiplied by": "*", "divided by": "/"}

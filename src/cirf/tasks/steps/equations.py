@@ -34,10 +34,12 @@ _COMPARED = re.compile(rf"(?<![\w.$√^)])(?:{_SIDE})(?:\s?(?:[<>]=?|[≤≥≠]
 _NAMED_CHAIN = re.compile(r"(?<![\w-])[A-Z][\w'’-]*(?:\s?[<>]\s?[A-Z][\w'’-]*){1,9}(?!\w)")
 
 
-def compared(segment: str) -> str:
-    """The last inequality of a step that holds an unknown, ``3x>9`` in ``3x > 9``, or comparison of names, ``Raj > Eve``."""
+def compared(segment: str, of_numbers: bool = False) -> str:
+    """The last inequality of a step that holds an unknown, ``3x>9`` in ``3x > 9``, or is one ``of_numbers`` alone, or comparison
+    of names, ``Raj > Eve``."""
     text = plain_numbers(strip_annotations(segment))
-    found = [match[0].replace(" ", "").rstrip(".") for match in _COMPARED.finditer(text) if re.search("[A-Za-z]", match[0])]
+    every = [match[0].replace(" ", "").rstrip(".") for match in _COMPARED.finditer(text)]
+    found = [each for each in every if of_numbers or re.search("[A-Za-z]", each)]
     named = [*_NAMED_CHAIN.findall(text), *(each for each in found if each.count("(") == each.count(")"))]
     return named[-1] if named else ""
 

@@ -35,8 +35,8 @@ _LABEL = re.compile(  # a number in front of a colon: "Day 1: ...", "divide by 2
     re.IGNORECASE | re.MULTILINE,
 )
 _JUDGED = re.compile(  # a statement about a number: "91 is not prime"
-    r"\d\s+(?:is|are)(?:n['’]t\b|\s(?:also\s|thus\s|therefore\s|indeed\s)?(?:not|an?|prime|composite|even|odd|divisible|greater"
-    r"|larger|bigger|smaller|less|more|fewer|higher|lower|equal|enough|sufficient|possible|impossible)\b)",
+    r"\d\s+(?:is|are|was|were)(?:n['’]t\b|\s(?:also\s|thus\s|therefore\s|indeed\s)?(?:not|an?|prime|composite|even|odd|divisible|greater"
+    r"|larger|bigger|smaller|better|worse|less|more|fewer|higher|lower|equal|enough|sufficient|possible|impossible)\b)",
     re.IGNORECASE,
 )
 _SMALL_LETTER = re.compile(r"\W*[a-z]\W")
@@ -71,7 +71,7 @@ def produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
     letter = option_at_front(segment, problem) if choices else ""
     if letter and not (value and _SMALL_LETTER.match(segment)):  # "a) 3 + 4 = 7" numbers a step
         return letter
-    if found := value or unsolved(segment) or compared(segment):
+    if found := value or unsolved(segment) or compared(segment, judges(problem)):
         return problem.answer if found.replace(" ", "") == problem.answer.replace(" ", "") else found
     outright = answers = bool(anchors(segment))
     coin = _COIN.search(problem.question) is not None
@@ -135,6 +135,7 @@ _CLOSED_SETS: Mapping[str, AnswerKind] = {
     **dict.fromkeys(("True", "False"), "truth"),
     **dict.fromkeys(("valid", "invalid"), "validity"),
 }
+_SO = re.compile(r"[,;] (?:and )?(?:so|therefore|thus|hence) ", re.IGNORECASE)
 _SINGLES_OUT = re.compile(r"\bonly\b|\bof the (?:above|given|listed)\b", re.IGNORECASE)
 _IS_SO = re.compile(r"\b(?:is|are|was|were|gives|means|becomes|equals)\s((?:\S+\s){0,7}\S+?)[.!]?\Z")
 _ARTICLE = re.compile(r"\A(?:an?|the)\s+", re.IGNORECASE)
@@ -150,8 +151,9 @@ def concluded(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
         return said if kind else problem.answer if said and _is_answer(said, problem.answer) else ""
     if kind:
         for sentence in reversed(SENTENCES.split(plain_step(segment))):
-            concludes = CONCLUDES.match(sentence) or _SAYS_YES_OR_NO.match(sentence)
-            if concludes and (found := parse_answer(kind, sentence)):
+            *_, said = _SO.split(sentence)  # "It follows, so the argument is valid."
+            concludes = said != sentence or CONCLUDES.match(sentence) or _SAYS_YES_OR_NO.match(sentence)
+            if concludes and (found := parse_answer(kind, said)):
                 return found
         return ""
     _, label, content = plain_step(segment).rpartition(":")

@@ -47,12 +47,15 @@ _CHARACTERS_AT_MOST = 28
 _SENTENCES_READ = 3  # at most, from the last one back
 _READ = 300  # characters of a sentence
 _CONDITION = re.compile(r"\s*(?:if|when|since|because|as|after|once|although|while|given that)\b[^,]*,", re.IGNORECASE)
+_NOW = re.compile(r"\b(?:now|then) *\Z", re.IGNORECASE)
 _REPORTS = re.compile(  # "The passage also says that ..."
     r"^(?:[^\s,;]+\s){1,6}?(?:says?|states?|tells?|told|mentions?|notes?|indicates?|shows?|explains?|knows?|reads?|reports?|learn)"
     r"(?:\sus)?\sthat\s(?=\S+\s\S)",
     re.IGNORECASE,
 )
-_CLAUSE = re.compile(r"[;:]\s|,?\s(?:so|but|therefore|thus|hence|which means)(?: that)?\s|,\s(?:and\s)?", re.IGNORECASE)
+_CLAUSE = re.compile(
+    r"[;:]\s|,?\s(?:so|but|therefore|thus|hence|which means)(?: that)?\s|,\s(?:and\s)?|\sand\s(?=now\s)", re.IGNORECASE
+)
 _ASIDE = re.compile(
     r"\s(?:who|whose|whom|which|where|when|that(?=\s(?:is|are|was|were|has|have|had|can|could|do|does|did|will|would|took)\b))\s.*",
     re.IGNORECASE,
@@ -62,7 +65,7 @@ _SAYS_WHAT = re.compile(
     (?P<copula>(?:must|will|has|have|had)\s(?:still\s)?(?:be|been)|is|are|was|were|becomes?|became|remains?|stays?
         |turn(?:s|ed)?(?:\s(?:in)?to)?)
     |(?:(?:chang|switch|mov|turn|convert|transform)(?:es?|ed|s)|goes|went|gives?|gave|swaps?|brings?|takes?)\b[^.,;]{0,40}?\s(?:in)?to
-    |(?P<holds>has|have|had|holds?|contains?|includes?|requires?|lacks?|causes?|produces?|provides?|eats?|means?|equals?)
+    |(?P<holds>has|have|had|holds?|contains?|includes?|requires?|lacks?|causes?|produces?|provides?|eats?|means|equals?|faces?)
     |(?:gives?|gave|yields?|makes?|spells?|forms?)(?=\s["“])
     |(?:lives?|lived|lies?|starts?|sits?|stands?|belongs?|belonged|consists?|consisted|comes?|came|occurs?|occurred|originated|refers?
         |died)\s(?:in|on|at|to|of|from|as|by|with)
@@ -132,7 +135,7 @@ def state(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
             clause = _ASIDE.sub("", clause)
             match = _SAYS_WHAT.search(clause)
             found = _complement(clause[match.end() :], match) if match else ""
-            if match and found and _is_known(found, asked):
+            if match and found and _is_known(found, asked) and not _NOW.search(clause[: match.start() + 1]):
                 about = _subject(clause[: match.start()])
                 found = about if about and not _is_known(about, asked) else "" if _EMPTY.fullmatch(about) else found
             if found:
