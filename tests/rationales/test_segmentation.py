@@ -415,6 +415,7 @@ def test_a_first_step_is_no_answer_in_front(first: str) -> None:
         ("Speed = way / time\n= 90 / 1.5\n= 60 km/h\nAnswer B", ("Speed = way / time = 90 / 1.5 = 60 km/h", "Answer B")),
         ("| year | 2019 |\n|---|---|\n| sales | 7 |\n| costs | 5 |", ("| year | 2019 |\n| sales | 7 |", "| costs | 5 |")),
         ("P = 1/4.\nSo it is small.\n\n\\[\n\\boxed{\\frac{1}{4}}\n\\]", ("P = 1/4.", "So it is small.")),
+        ("P = 1/4.\nSo it is:\n\\[\n\\boxed{4}\n\\]", ("P = 1/4.", "So it is:\n4")),
         ("Let X be it.\nX + 1 = 3\n=> X = 2", ("Let X be it.", "X + 1 = 3", "=> X = 2")),
         ("There are 9 rows of 11 trees:\n9 * 11 = 99\nSo 99.", ("There are 9 rows of 11 trees:\n9 * 11 = 99", "So 99.")),
     ],

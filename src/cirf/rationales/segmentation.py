@@ -16,7 +16,7 @@ Choices made where the paper is silent:
   If lines or sentences are the steps, a heading goes with the text under it.
 - A mark is removed from its step (the code replaces it); an option's letter stays, because it names the subject.
 - ``#### 72`` at the end is the answer, not a step, on a line of its own or after the last step; so is a last line that is a
-  box alone. Neither is an answer in front of its reasons (``The answer is B.``, ``Yes.``).
+  box alone, after a whole sentence. Neither is an answer in front of its reasons (``The answer is B.``, ``Yes.``).
 - Long prose that thinks aloud is cut by function (`cirf.text.discourse`), even if it holds a numbered list somewhere.
 """
 
@@ -56,7 +56,7 @@ _ANSWER_FIRST = re.compile(  # "The answer is B." in front of the reasons for it
     re.IGNORECASE,
 )
 _BOXED_LINE = re.compile(
-    r"(?<=\S)\s{0,20}\n[\s$*]{0,20}(?:\\[(\[]\s{0,9})?\\boxed\s*\{(?:[^{}\n]|\{(?:[^{}\n]|\{[^{}\n]*\})*\}){1,200}\}[\s$*.]{0,20}(?:\\[)\]])?[\s.]*\Z"
+    r"(?<=[.!?])\s{0,20}\n[\s$*]{0,20}(?:\\[(\[]\s{0,9})?\\boxed\s*\{(?:[^{}\n]|\{(?:[^{}\n]|\{[^{}\n]*\})*\}){1,200}\}[\s$*.]{0,20}(?:\\[)\]])?[\s.]*\Z"
 )
 _FEW_WORDS = 5
 _BARE = re.compile(  # behind "Answer:", where whole sentences may follow: a letter, a number with its unit, two words
