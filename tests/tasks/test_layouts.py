@@ -390,3 +390,15 @@ def test_a_statement_is_a_question_and_several_letters_are_an_answer() -> None:
     task, problems = rows_in_memory(rows, "mine")
     assert task.answer == "text" and task.equal("A,C", problems[0])
     assert rows_in_memory(rows[2:], "mine")[0].answer == "option"
+
+
+@pytest.mark.parametrize(("end", "answer"), [("**True**", "yes"), ("True.", "yes"), ("**7 > 3**", None), ("**Note**", None)])
+def test_a_last_paragraph_alone_is_the_answer(end: str, answer: str | None) -> None:
+    row = {"prompt": "Is 3 + 4 > 6?", "completion": f"First, 3 + 4 = 7.\nThen 7 is more than 6.\n\n{end}"}
+    if end == "**Note**":
+        with pytest.raises(RowError, match="no answer is found"):
+            plain_row(row, "row 1")
+        return
+    _, problems = rows_in_memory([row], "mine")
+    assert problems[0].answer == (answer or "7 > 3")
+    assert problems[0].rationale == "First, 3 + 4 = 7.\nThen 7 is more than 6."

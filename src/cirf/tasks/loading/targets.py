@@ -33,6 +33,11 @@ _LABEL = re.compile(
 _HEADING = re.compile(r"\b(?:answer|conclusion|summary|result)(?:\s+is)?\W*$", re.IGNORECASE)
 _BOLD = re.compile(r"\*\*([^*\n]+)\*\*")
 _MARKED_END = re.compile(r"(?:\*\*|`)([^*`\n]+)(?:\*\*|`)[\s.!]*\Z")
+_ALONE_AT_END = re.compile(  # a last paragraph that is an answer and nothing else
+    r"(?<=\S)[ \t]*\n[ \t]*\n\s{0,20}(?:\*\*((?!(?:note|final|answer|solution|conclusion|explanation)\b)[^*\n:]{1,40}?)[.!]?\*\*"
+    r"|(yes|no|true|false|\([A-J]\)|[A-J]|[-$€£]?\d[\d,]*(?:\.\d+)?%?))[.!]?\s*\Z",
+    re.IGNORECASE,
+)
 _NO_RESULT = re.compile(  # a number that is still to be used, or a bound: "Finally, add 5.", "So x > 5."
     r"\b(?:add|subtract|divid|multipl)(?:e|y|ing|ying)?\b|(?:half|third|quarter|percent|%) of [$€£]?\d"
     r"|[<>≤≥]\s*[$€£]?-?\d|\b(?:more|less|fewer|greater|larger|smaller|higher|lower) than [$€£]?\d"
@@ -60,6 +65,8 @@ def split_answer(text: str) -> tuple[str | None, str | None]:
             return text.strip(), None
         labelled = _concluded(rest) if label else None
         return thought or None, rest.strip() if labelled is None else _bare(labelled)
+    if answer is None and not thought and (alone := _ALONE_AT_END.search(rest)):
+        return rest[: alone.start()].strip(), _bare(alone[1] or alone[2])
     if answer is None:
         answer = _concluded(rest)
         return (text.strip() or None), answer and _bare(answer)
