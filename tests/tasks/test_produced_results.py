@@ -377,3 +377,7 @@ VALID = Problem("p", "t", "All cars are machines. Is the conclusion valid?", "va
 )
 def test_what_something_is_now_or_is_judged(step: str, result: str, problem: Problem) -> None:
     assert produced(step, problem, ()) == result
+
+
+def test_the_answer_without_its_unit_is_the_answer() -> None:
+    assert produced("The answer is 28.", dataclasses.replace(MAT, answer="28 beads"), ()) == "28 beads"

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 
 from cirf.records import AnswerKind, Problem
-from cirf.tasks.parsing.answers import anchors, mentions, normalise_text, number_value, parse_answer
+from cirf.tasks.parsing.answers import anchors, equal_answers, mentions, normalise_text, number_value, parse_answer
 from cirf.tasks.steps.calculations import (
     CONCLUDES,
     SENTENCES,
@@ -185,11 +185,11 @@ def _plain(text: str) -> str:
 
 
 def _is_answer(found: str, answer: str) -> bool:
-    """Whether a text is the answer, articles, the plural and LaTeX apart."""
+    """Whether a text is the answer, articles, the plural, LaTeX and the unit of a number apart."""
     said, expected = (_ARTICLE.sub("", normalise_text(_plain(text))) for text in (found, answer))
     if not expected:  # nothing but signs
         return found.strip() == answer.strip()
-    return said in (expected, f"{expected}s", f"{expected}es")
+    return said in (expected, f"{expected}s", f"{expected}es") or equal_answers("text", found, answer)
 
 
 _LETTER_FRONT = re.compile(
