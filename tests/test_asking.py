@@ -58,7 +58,7 @@ def test_a_run_is_asked_by_its_own_settings(finished: Path, tmp_path: Path, monk
     assert [cap for cap, *_ in capped] == [25 + 64, 24 + 64, 128 + 64, 512]
 
 
-def test_of_prose_the_answer_is_told_apart(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_prose_the_answer_is_distinguished(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def generate(*arguments: Any, **how: Any) -> decode.TimedOutput:
         return decode.TimedOutput(9, 0.5, 0.1, "2 + 3 = 5\n#### 5", False)
 

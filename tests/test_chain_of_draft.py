@@ -203,7 +203,7 @@ def test_a_task_of_ones_own_brings_its_examples(own: Path) -> None:
         ("'a text'", "example 1 is str, expected Shot"),
     ],
 )
-def test_an_example_that_its_own_parser_does_not_read_back_is_told(own: Path, shot: str, says: str) -> None:
+def test_an_example_that_its_own_parser_does_not_read_back_is_reported(own: Path, shot: str, says: str) -> None:
     text = re.sub(r"shots=\(.*?\n    \),\n", f"shots=({shot},),\n", own.read_text(), flags=re.DOTALL)
     own.write_text(text)
     with pytest.raises(CirfError) as error:

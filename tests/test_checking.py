@@ -175,7 +175,7 @@ def test_nothing_usable_ends_with_2_and_the_reasons(tmp_path: Path) -> None:
     assert document["total"]["share_segmentable"] is None and document["tasks"]["jsonl"]["share_segmentable"] is None
 
 
-def test_a_recipe_of_no_usable_row_is_told_the_reason_as_a_run_is(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+def test_a_recipe_of_no_usable_row_is_given_the_reason_as_a_run_is(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     mine = tinyrun.write_jsonl(tmp_path / "mine.jsonl", [row | {"answer": f"{row['answer']} s"} for row in tinyrun.sums(12)])
     task = {"task": "jsonl", "train_file": str(mine), "answer": "number", "test": 4}
     recipe = workshop.recipe(tmp_path / "recipe.yaml", problems__tasks=[task])
@@ -184,7 +184,7 @@ def test_a_recipe_of_no_usable_row_is_told_the_reason_as_a_run_is(workshop: tiny
     assert said == run(tmp_path).error()
 
 
-def test_rationales_of_other_questions_are_told_and_not_passed_over(tmp_path: Path) -> None:
+def test_rationales_of_other_questions_are_reported_and_not_passed_over(tmp_path: Path) -> None:
     mine = tinyrun.write_jsonl(tmp_path / "mine.jsonl", [{"question": f"What is {n} + 1?", "answer": n + 1} for n in range(4)])
     other = tinyrun.write_jsonl(
         tmp_path / "other.jsonl", [{"question": f"How much is {n} and 1?", "rationale": f"{n} + 1 = {n + 1}"} for n in range(4)]
@@ -193,7 +193,7 @@ def test_rationales_of_other_questions_are_told_and_not_passed_over(tmp_path: Pa
     assert f"note: {other}: 4 of 4 rows match no training question, the first that of line 1" in said.out
 
 
-def test_one_odd_row_that_makes_all_answers_text_is_told(tmp_path: Path) -> None:
+def test_one_odd_row_that_makes_all_answers_text_is_reported(tmp_path: Path) -> None:
     rows = [*tinyrun.sums(6), {"question": "What is 0 / 0?", "answer": "unknown", "rationale": "0 / 0 = unknown"}]
     mine = tinyrun.write_jsonl(tmp_path / "mine.jsonl", rows)
     said = tinyrun.cirf("check", mine)
@@ -241,7 +241,7 @@ def test_a_mirror_folder_is_checked_with_its_rationales(tmp_path: Path) -> None:
     assert "holds no task's training file" in tinyrun.cirf("check", tmp_path / "empty").error()
 
 
-def test_the_updates_that_rows_make_are_told_and_what_is_too_few(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+def test_the_updates_that_rows_make_are_reported_and_what_is_too_few(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     mine = tinyrun.write_jsonl(tmp_path / "mine.jsonl", tinyrun.sums(100))
     found = checked(mine)["updates"]
     assert (found["rows"], found["updates"], found["too_few"]) == (76, 150, False)  # a fifth is tested on, a twentieth held out
@@ -315,7 +315,7 @@ def test_a_few_answers_of_another_kind_are_dropped_as_a_run_would(tmp_path: Path
     assert found["answers"] == {"jsonl": "number"} and found["total"]["problems"] == 59
 
 
-def test_files_of_two_kinds_are_told(tmp_path: Path) -> None:
+def test_files_of_two_kinds_are_reported(tmp_path: Path) -> None:
     rows = [
         {
             "question": f"What is {n} and {n}?",
@@ -330,7 +330,7 @@ def test_files_of_two_kinds_are_told(tmp_path: Path) -> None:
     assert "rows of several kinds (30 have yes or no as answer, 30 have a number as answer)" in " ".join(summary.split())
 
 
-def test_too_few_rows_and_traces_that_save_little_are_told(tmp_path: Path) -> None:
+def test_too_few_rows_and_traces_that_save_little_are_reported(tmp_path: Path) -> None:
     rows = [{"question": f"What is {n} and 1?", "answer": f"{n + 1}", "rationale": f"{n}+1={n + 1}"} for n in range(20)]
     mine = tmp_path / "mine.jsonl"
     mine.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -371,7 +371,7 @@ def test_a_number_in_place_of_an_options_letter_is_said_to_be_one(tmp_path: Path
         assert "6: answer is a number; write the option's letter" in said.error() and "there are no rationales" not in said.out
 
 
-def test_a_row_without_a_question_is_told_with_the_fields_that_it_has(tmp_path: Path) -> None:
+def test_a_row_without_a_question_is_reported_with_the_fields_that_it_has(tmp_path: Path) -> None:
     said = tinyrun.cirf("check", write_lines(tmp_path / "mine.jsonl", {"text": "a", "label": 1}))
     assert "(1: the field question is missing; the first is that of line 1): every row needs question and answer" in said.error()
     assert "this has text, label; say which is which with --columns question=...,answer=..." in said.error()

@@ -139,7 +139,7 @@ def test_a_mistake_in_a_recipe_is_one_line(workshop: tinyrun.Workshop, tmp_path:
     assert said.out == ""
 
 
-def test_a_wrong_model_is_told_before_any_work(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+def test_a_wrong_model_is_reported_before_any_work(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     for keys in (
         {"backbone__model": "/no/such/model"},
         {"embeddings__model": "./none"},
@@ -336,7 +336,7 @@ def test_lists_are_one_json_document() -> None:
     assert {"cirf", "python", "packages", "bundled models"} <= set(one_document("env"))
 
 
-def test_what_is_told_of_a_run_is_one_json_document(finished: Path, workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+def test_what_is_printed_of_a_run_is_one_json_document(finished: Path, workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     run = shutil.copytree(finished, tmp_path / "run")
     assert {row["state"] for row in one_document("status", run)} == {"done"}
     assert set(one_document("report", run)["methods"]) == {"cirf_full", "direct_sft", "cot"}
@@ -384,7 +384,7 @@ def test_the_last_line_of_a_run_says_which_method_to_use(finished: Path, tmp_pat
     assert 'id="verdict"' in (run / "report.html").read_text(encoding="utf-8")
 
 
-def test_a_shipped_recipe_is_printed_as_it_lies(tmp_path: Path) -> None:
+def test_a_shipped_recipe_is_printed_as_it_is(tmp_path: Path) -> None:
     for name, path in shipped().items():
         assert tinyrun.cirf("recipes", name).out == path.read_text(encoding="utf-8")
 
@@ -485,7 +485,7 @@ def test_a_process_that_is_alone_has_no_other(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize(("code", "said"), [(130, True), (143, True), (1, False)])
-def test_what_was_told_to_end_says_how_to_go_on(
+def test_what_was_stopped_says_how_to_go_on(
     code: int, said: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def app() -> None:

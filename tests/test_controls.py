@@ -91,7 +91,7 @@ def test_each_is_trained_on_its_own_traces(run: Path) -> None:
     assert {code for text in rows("single") for code in re.findall(r"<cirf_\d+>", text)} == {"<cirf_000>"}
 
 
-def test_with_the_result_first_each_token_stands_behind_it_and_nothing_else_changes(run: Path) -> None:
+def test_with_the_result_first_each_token_is_behind_it_and_nothing_else_changes(run: Path) -> None:
     learned, behind = (
         [row["completion"] for row in read_rows(run / "models" / name / "sft.jsonl")] for name in ("cirf_full", "result_first")
     )
@@ -123,7 +123,7 @@ def test_with_the_result_first_nothing_goes_by_a_token_before_it(settings: str) 
         get("x", parse(head + "{}}}\nevaluate: {probes: {truncate: [1]}}\n"))
 
 
-def test_validation_tells_how_well_codes_are_foretold(run: Path) -> None:
+def test_validation_shows_how_well_codes_are_predicted(run: Path) -> None:
     def last(name: str) -> dict[str, float]:
         validation = json.loads((run / "models" / name / "history.json").read_text())["validation"]
         return dict(validation[-1])

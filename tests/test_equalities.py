@@ -116,7 +116,7 @@ def test_a_trial_that_is_kept_brings_its_note(run: Path, workshop: tinyrun.Works
 # Pauses
 
 
-def test_pauses_stand_in_the_prompt_and_are_never_learned(run: Path) -> None:
+def test_pauses_are_in_the_prompt_and_are_never_learned(run: Path) -> None:
     _, tokenizer = served(run, "pause")
     pause = tokenizer.convert_tokens_to_ids(PAUSE)
     rows = [Row(row["prompt"], row["completion"], len(row["completion"])) for row in read_rows(run / "models/pause/sft.jsonl")]
@@ -172,7 +172,7 @@ def test_pauses_in_a_users_text_are_broken_up(run: Path) -> None:
 # The tokens of the answer
 
 
-def test_validation_begins_before_training_and_tells_the_answers_loss(run: Path) -> None:
+def test_validation_begins_before_training_and_shows_the_answers_loss(run: Path) -> None:
     for name in KEYS["methods"]:
         losses = history(run, name)["validation"]
         assert [row["update"] for row in losses] == [0, 3, 6], name

@@ -42,7 +42,7 @@ def test_a_run_evaluated_anew_gives_its_own_greedy_rows_and_trains_nothing(finis
     assert not (again / "models").exists() and not (again / "rationales").exists()
 
 
-def test_sampled_runs_stand_beside_the_greedy_one(again: Path) -> None:
+def test_sampled_runs_are_shown_with_the_greedy_one(again: Path) -> None:
     for method in ("cirf_full", "direct_sft", "cot"):
         drawn = rows(again, method, "sampled")
         assert {row["run"] for row in drawn} == {0, 1, 2}
@@ -170,7 +170,7 @@ def test_a_method_named_twice_is_asked_once(workshop: tinyrun.Workshop, tmp_path
     assert list(report["methods"]) == ["cot"]
 
 
-def test_models_of_one_run_are_told_of_in_one_sentence(finished: Path, tmp_path: Path) -> None:
+def test_models_of_one_run_are_reported_in_one_sentence(finished: Path, tmp_path: Path) -> None:
     keys = ("--set", "evaluate.latency_questions=0", "--limit", "2", "--quiet")
     said = tinyrun.cirf("evaluate", finished, *keys, "--out", tmp_path / "out")
     lines = [line for line in said.out.splitlines() if "were trained on" in line or "training data are unknown" in line]
@@ -185,7 +185,7 @@ def test_a_file_of_rows_is_a_task_to_test_on(workshop: tinyrun.Workshop, tmp_pat
     assert "Protocol quick: the first 50 problems of a task, greedy" in page and "Partial: test, 8 of 50" in page
 
 
-def test_a_limit_makes_a_protocol_partial_and_stands_in_the_saved_recipe(finished: Path, tmp_path: Path) -> None:
+def test_a_limit_makes_a_protocol_partial_and_is_in_the_saved_recipe(finished: Path, tmp_path: Path) -> None:
     one = ("--method", "direct_sft", "--set", "evaluate.sampled.runs=0")
     report = evaluated(tmp_path / "out", finished, "--protocol", "full", "--limit", "3", *one)
     assert report["methods"]["direct_sft"]["n"] == 3 and report["protocol"]["partial"] == {"sums": [3, 8]}
@@ -241,13 +241,13 @@ def test_mistakes_are_said_in_a_line(finished: Path, tmp_path: Path, arguments: 
     assert said in tinyrun.cirf("evaluate", finished, *arguments, "--out", tmp_path / "out").error()
 
 
-def test_a_model_of_no_run_must_be_told_its_tasks_and_its_method(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+def test_a_model_of_no_run_must_be_given_its_tasks_and_its_method(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     assert "--tasks" in tinyrun.cirf("evaluate", workshop.backbone).error()
     plain = tinyrun.cirf("evaluate", workshop.backbone, "--tasks", "gsm8k", "--method", "cirf_full", "--out", tmp_path / "a")
     assert "functional tokens" in plain.error()
 
 
-def test_what_another_recipe_left_in_the_folder_is_not_told(finished: Path, again: Path, tmp_path: Path) -> None:
+def test_what_another_recipe_left_in_the_folder_is_not_reported(finished: Path, again: Path, tmp_path: Path) -> None:
     out = shutil.copytree(again, tmp_path / "out")
     arguments = ("--method", "cot", "--method", "direct_sft", "--protocol", "quick", "--limit", "5")
     said = tinyrun.cirf("evaluate", finished, *arguments, "--set", "evaluate.latency_questions=0", "--out", out, "--quiet")
@@ -272,7 +272,7 @@ def test_what_another_recipe_left_in_the_folder_is_not_told(finished: Path, agai
     assert "none by the current recipe" in tinyrun.cirf("show", out).error()
 
 
-def test_an_evaluation_that_was_moved_tells_how_it_stands(workshop: tinyrun.Workshop, finished: Path, tmp_path: Path) -> None:
+def test_an_evaluation_that_was_moved_shows_its_state(workshop: tinyrun.Workshop, finished: Path, tmp_path: Path) -> None:
     run = shutil.copytree(finished, tmp_path / "run")
     test = shutil.copy(workshop.test, tmp_path / "test.jsonl")
     entry = json.dumps([{"task": "jsonl", "name": "sums", "test_file": str(test)}])

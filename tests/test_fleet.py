@@ -38,7 +38,7 @@ def test_hours_of_virtual_time_take_no_time_and_keep_their_order() -> None:
     assert time.monotonic() - started < 60
 
 
-def test_a_program_that_waits_for_nothing_is_told_so() -> None:
+def test_a_program_that_waits_for_nothing_is_reported_so() -> None:
     async def main() -> None:
         await asyncio.Event().wait()
 
@@ -46,7 +46,7 @@ def test_a_program_that_waits_for_nothing_is_told_so() -> None:
         asyncio.run(main())
 
 
-def test_without_faults_the_arithmetic_foretells_the_hours(tmp_path: Path) -> None:
+def test_without_faults_the_arithmetic_predicts_the_hours(tmp_path: Path) -> None:
     made = Fleet(4, 5, PACE, Faults())
     ran, predicted = simulate(made, 600, tmp_path / "log.jsonl"), foretell(made, 600)
     assert (ran.asked, ran.wasted, ran.lost, ran.twice) == (600, 0, 0, 0)

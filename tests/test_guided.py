@@ -104,7 +104,7 @@ def _rows(folder: Path, name: str) -> list[dict[str, Any]]:
     return read_rows(folder / "evaluation" / name / "sums.jsonl")
 
 
-def test_the_backbone_and_the_guide_stay_and_what_is_beside_them_learns(run: Path, workshop: tinyrun.Workshop) -> None:
+def test_the_backbone_and_the_guide_stay_and_what_is_added_learns(run: Path, workshop: tinyrun.Workshop) -> None:
     backbone = load_file(workshop.backbone / "model.safetensors")
     for name in ("soft_cot", "sem_cot", "both"):
         saved = load_file(run / "models" / name / "model.safetensors")

@@ -282,7 +282,7 @@ def test_no_module_of_a_sentence_model_is_a_pickle(
     assert "\n" not in str(summary.value)
 
 
-def test_a_pickle_beside_safetensors_is_left_alone(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+def test_a_pickle_next_to_safetensors_is_left_alone(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     folder = shutil.copytree(workshop.embedder, tmp_path / "model")
     (folder / "openvino").mkdir()
     for file in (folder / "openvino" / "openvino_model.bin", folder / "pytorch_model.bin", folder / "training_args.bin"):

@@ -192,7 +192,7 @@ def test_rows_without_rationales_have_them_written(workshop: tinyrun.Workshop, t
     assert dry.code == 0 and "80 questions go to 1 model" in dry.out
 
 
-def test_answers_of_several_kinds_are_told(tmp_path: Path) -> None:
+def test_answers_of_several_kinds_are_reported(tmp_path: Path) -> None:
     odd = {"question": "What is 0 / 0?", "answer": "unknown", "rationale": "Nobody knows. It is unknown."}
     few = tinyrun.write_jsonl(tmp_path / "few.jsonl", [*tinyrun.sums(99), odd])
     said = tinyrun.cirf("init", few, "--model", NO_MODEL)
@@ -205,7 +205,7 @@ def test_answers_of_several_kinds_are_told(tmp_path: Path) -> None:
     assert "so all answers count as text" in said.err
 
 
-def test_rows_that_cannot_be_used_are_allowed_and_told(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+def test_rows_that_cannot_be_used_are_allowed_and_reported(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     mine = tmp_path / "mine.jsonl"
     tinyrun.write_jsonl(mine, tinyrun.sums(60))
     mine.write_text(mine.read_text() + "{\n" * 12)
@@ -239,7 +239,7 @@ def test_no_recipe_where_none_would_work(workshop: tinyrun.Workshop, tmp_path: P
     assert "--data" in tinyrun.cirf("init", workshop.train, "--data", tmp_path / "none").error()
 
 
-def test_data_lies_in_the_folder_named(tmp_path: Path) -> None:
+def test_data_is_in_the_folder_named(tmp_path: Path) -> None:
     tinyrun.write_jsonl(tmp_path / "mine.jsonl", tinyrun.sums(100))
     _, recipe = init(Path("mine.jsonl"), "--model", NO_MODEL, "--data", tmp_path)
     assert (recipe.problems.data, recipe.problems.tasks[0].train_file) == (str(tmp_path), "mine.jsonl")

@@ -143,7 +143,7 @@ def test_a_file_that_a_disk_cannot_read_is_a_damaged_one(tmp_path: Path, monkeyp
     assert folder.damaged("a") == []
 
 
-def test_a_record_of_before_records_had_hashes_stands(tmp_path: Path) -> None:
+def test_a_record_of_before_records_had_hashes_is_intact(tmp_path: Path) -> None:
     folder, made = RunFolder(tmp_path), list[str]()
     plan = stage("a", "x", made=made)
     bring(folder, [plan])

@@ -191,7 +191,7 @@ def test_an_unknown_method_names_the_nearest() -> None:
         methods.get("cirf-full", recipe())
 
 
-def test_what_stands_at_the_head_of_an_answer_leaves_the_rest_of_a_template_as_it_is() -> None:
+def test_what_is_at_the_head_of_an_answer_leaves_the_rest_of_a_template_as_it_is() -> None:
     def shown(template: str, generation: bool) -> str:
         from transformers.utils.chat_template_utils import render_jinja_template
 

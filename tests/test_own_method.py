@@ -56,7 +56,7 @@ def test_the_example_says_what_it_writes() -> None:
     assert method.read("by, plus\n#### 72") == ("by, plus", " 72") and method.read("72") == ("", "72")
 
 
-def test_it_is_trained_saved_evaluated_and_told_of(ran: Path) -> None:
+def test_it_is_trained_saved_evaluated_and_reported(ran: Path) -> None:
     run = ran / "run"
     taught = read_rows(run / "models/counted/sft.jsonl")
     assert len(taught) == 36 and all(row["completion"].startswith("plus, plus, plus\n#### ") for row in taught)
@@ -139,7 +139,7 @@ def test_a_changed_file_or_setting_makes_again_what_depends_on_it_and_nothing_el
         ("def f():\n    return 1 / 0\n\nf()\n", "line 2: ZeroDivisionError"),
     ],
 )
-def test_a_file_that_is_no_method_is_told_in_one_line(tmp_path: Path, text: str, message: str) -> None:
+def test_a_file_that_is_no_method_is_reported_in_one_line(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "mine.py"
     path.write_text(text)
     recipe = parse(f"name: r\nmethods: [{path}]\nproblems: {{tasks: [{{task: gsm8k}}]}}")

@@ -26,7 +26,7 @@ def test_a_line_every_half_minute_with_rate_and_time_left(capsys: pytest.Capture
     assert lines == ["  fine-tuning cirf_full: 100/1,160 updates, 2.0/s, 0:08:50 left"]
 
 
-def test_slow_units_are_told_by_their_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+def test_slow_units_are_named_by_their_seconds(capsys: pytest.CaptureFixture[str]) -> None:
     clock = Clock()
     with LogLines(clock=clock).task("asking", 3, "questions") as advance:
         clock.now += 45

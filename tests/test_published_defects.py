@@ -189,7 +189,7 @@ def test_the_layout_when_answering_is_one_of_training(context: Context, name: st
         assert [list(feature.ids[feature.start :]) for feature in seen.features] == forms
 
 
-def test_the_one_exception_is_told(context: Context) -> None:
+def test_the_one_exception_is_reported(context: Context) -> None:
     """Another number of pauses when answering is for who asks for it, and said by the run and the report."""
     variants = {"x": {"method": "pause", "settings": {"answered": 1}}}
     made = context.recipe.model_validate(context.recipe.model_dump() | {"variants": variants})

@@ -64,7 +64,7 @@ def test_all_tasks_are_pooled_by_question_in_each_run(tmp_path: Path, capsys: py
     assert summary["by_run"]["differences"] == [0.5, -0.25]
 
 
-def test_a_method_beside_itself_is_told_by_its_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_method_next_to_itself_is_named_by_its_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one, two = evaluated(tmp_path / "one", {"ours": {"a": 1}}), evaluated(tmp_path / "two", {"ours": {"a": 0}})
     over_seeds.main([str(one), "--methods", "ours", "ours", "--tasks", "sums", "--against-run", str(two)])
     assert "between ours and that of two, +100.0 points" in capsys.readouterr().out
@@ -246,7 +246,7 @@ def test_two_methods_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert json.loads(document)["difference"] == 1
 
 
-def test_a_functional_token_means_what_it_mostly_stands_before() -> None:
+def test_a_functional_token_means_what_it_mostly_is_before() -> None:
     strayed = TOKENS.replace("<cirf_020>tails", "<cirf_010>heads")
     readings = {name: coin_states.read(QUESTION, trace) for name, trace in (("a", TOKENS), ("b", TOKENS), ("c", strayed))}
     assert coin_states.token_summary(readings) == (

@@ -73,7 +73,7 @@ def test_a_variant_goes_on_from_its_start_and_is_evaluated_as_it(trained: Path) 
     assert not (trained / "models/longer/scratch").exists()
 
 
-def test_a_model_that_no_update_made_better_is_told_to_be_its_start(
+def test_a_model_that_no_update_made_better_is_reported_as_its_start(
     finished: Path, workshop: tinyrun.Workshop, tmp_path: Path
 ) -> None:
     run = shutil.copytree(finished, tmp_path / "run")
@@ -134,7 +134,7 @@ def test_it_has_no_rows_for_other_trainers(trained: Path, tmp_path: Path) -> Non
     assert "longer is trained by reward and has no rows of its own; see docs/how-to/reward.md" in said
 
 
-def test_its_card_tells_how_it_was_trained(trained: Path) -> None:
+def test_its_card_shows_how_it_was_trained(trained: Path) -> None:
     card = card_from_report("again", collect(trained))
     assert "Trained by reward" in card and "4 to each of 2 questions" in card and "Epochs" not in card
 

@@ -149,7 +149,7 @@ def test_what_is_no_row_is_gathered_with_its_place(tmp_path: Path) -> None:
     assert [error.reason for error in refused] == ["not a JSON object", "not valid JSON"]
 
 
-def test_one_list_beside_other_things_is_the_rows(tmp_path: Path) -> None:
+def test_one_list_next_to_other_things_is_the_rows(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text(json.dumps({"version": 1, "data": ROWS}))
     assert [row for _, row in read_row_file(path).rows] == ROWS

@@ -124,7 +124,7 @@ def test_running_again_makes_nothing(copy: Path, workshop: tinyrun.Workshop, tmp
     assert tinyrun.artefacts(copy) == before
 
 
-def test_a_moved_run_stands_and_its_own_recipe_runs_it(copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_moved_run_is_intact_and_its_own_recipe_runs_it(copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     moved = copy.rename(tmp_path / "elsewhere")
     monkeypatch.chdir(moved)
     assert states(Path(".")) == dict.fromkeys(ALL, "done")
@@ -252,7 +252,7 @@ def test_short_trials_choose_the_rate_of_a_training_like_any_other(workshop: tin
         ),
     ],
 )
-def test_short_trials_that_cannot_choose_are_told(
+def test_short_trials_that_cannot_choose_are_reported(
     workshop: tinyrun.Workshop, tmp_path: Path, finetune: dict[str, Any], said: str
 ) -> None:
     keys: dict[str, Any] = {"methods": ["direct_sft"], "evaluate__latency_questions": 0, "finetune__epochs": 5.0}
@@ -266,7 +266,7 @@ def test_one_rate_is_chosen_among_none(workshop: tinyrun.Workshop, tmp_path: Pat
     assert said.code == 0 and "models/direct_sft" in said.out and "trial" not in said.out
 
 
-def test_a_schedule_that_does_not_fit_in_a_short_trial_is_told(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+def test_a_schedule_that_does_not_fit_in_a_short_trial_is_reported(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     keys = {
         "methods": ["icot_si"],
         "finetune__learning_rates": [0.001, 0.01],
@@ -354,7 +354,7 @@ def test_what_a_changed_key_makes_again_is_predicted(
     assert expected <= set(predicted) and set(predicted[:1]) <= expected  # nothing before it
 
 
-def test_what_is_trained_is_not_foretold_again(copy: Path, workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+def test_what_is_trained_is_not_counted_again(copy: Path, workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     def predicted(**keys: Any) -> tuple[set[str], str]:
         recipe = workshop.recipe(tmp_path / "recipe.yaml", **keys)
         people, data = (tinyrun.cirf("run", recipe, "--out", copy, "--dry-run", *more).out for more in ([], ["--json"]))
@@ -367,7 +367,7 @@ def test_what_is_trained_is_not_foretold_again(copy: Path, workshop: tinyrun.Wor
 
 
 @pytest.mark.parametrize("trial_epochs", [None, 0.5])
-def test_trials_that_are_done_are_not_foretold_again(
+def test_trials_that_are_done_are_not_counted_again(
     workshop: tinyrun.Workshop, tmp_path: Path, trial_epochs: float | None
 ) -> None:
     keys: dict[str, Any] = {"methods": ["direct_sft"], "finetune__trial_epochs": trial_epochs}
@@ -489,7 +489,7 @@ def test_a_dry_run_counts_no_training_of_a_model_that_is_there(
         assert list(json.loads(said.out).get("methods", {})) == left
 
 
-def test_a_dry_run_foretells_trainings_up_to_the_stage_asked_for(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+def test_a_dry_run_predicts_trainings_up_to_the_stage_asked_for(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     recipe = workshop.recipe(tmp_path / "recipe.yaml", methods=["cirf_full", "direct_sft", "cot"])
     wanted = {"evaluation/direct_sft": ["direct_sft"], "models": ["cirf_full", "direct_sft"], "segments": [], "problems": []}
     for until, left in wanted.items():
@@ -562,7 +562,7 @@ def test_limit_counts_problems_that_have_a_rationale(workshop: tinyrun.Workshop,
 
 
 @pytest.mark.parametrize("text", ['{"cirf": "0.1', "[]"])
-def test_what_a_run_stands_on_is_written_anew_where_it_cannot_be_read(finished: Path, tmp_path: Path, text: str) -> None:
+def test_what_a_run_rests_on_is_written_anew_where_it_cannot_be_read(finished: Path, tmp_path: Path, text: str) -> None:
     run = shutil.copytree(finished, tmp_path / "run")
     (run / "environment.json").write_text(text)
     assert "environment.json" in tinyrun.cirf("report", run).error()
@@ -613,7 +613,7 @@ def test_trackers_write_where_the_run_keeps_it(
     assert "TENSORBOARD_LOGGING_DIR" not in os.environ
 
 
-def test_rows_that_were_not_drawn_are_not_told_as_trained_on(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+def test_rows_that_were_not_drawn_are_not_reported_as_trained_on(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     keys = {"methods": ["direct_sft"], "evaluate__latency_questions": 0, "problems__validation": 0.25}
     recipe = workshop.recipe(tmp_path / "recipe.yaml", **keys)
     said = tinyrun.cirf("run", recipe, "--out", tmp_path / "run", "--set", "problems.tasks.0.rows=8")

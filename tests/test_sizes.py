@@ -62,7 +62,7 @@ def test_every_candidate_answers_held_out_questions_and_the_best_is_trained(auto
     assert "Held-out answers right" in (auto / "report.html").read_text()
 
 
-def test_it_stands_by_either_recipe_and_is_chosen_again_where_its_inputs_change(
+def test_it_holds_by_either_recipe_and_is_chosen_again_where_its_inputs_change(
     auto: Path, workshop: tinyrun.Workshop, tmp_path: Path
 ) -> None:
     copy = shutil.copytree(auto, tmp_path / "run")
@@ -145,7 +145,7 @@ def test_a_trial_that_was_cut_short_is_not_trained_again(
     assert json.loads((tmp_path / "run" / "codebook-size" / "sizes.json").read_text())["chosen"] in (3, 5)
 
 
-def test_what_is_to_be_done_is_told_up_to_the_choice(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+def test_what_is_to_be_done_is_reported_up_to_the_choice(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     recipe = workshop.recipe(tmp_path / "r.yaml", **AUTO)
     said = tinyrun.cirf("run", recipe, "--out", tmp_path / "run", "--dry-run", "--json")
     assert said.code == 0, said.err

@@ -156,7 +156,7 @@ def test_a_mark_of_the_byte_order_windows_line_ends_and_blank_lines_are_let_pass
     assert read_rows(path) == []
 
 
-def test_a_key_that_stands_twice_is_a_bad_row(tmp_path: Path) -> None:
+def test_a_key_that_occurs_twice_is_a_bad_row(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text('{"question": "q", "answer": "4"}\n{"a": {"x": 1, "x": 2}}\n')
     with pytest.raises(CirfError, match="line 2: the key 'x' occurs twice; remove one"):
@@ -246,7 +246,7 @@ def test_a_stage_is_made_once_and_again_when_its_key_changes(tmp_path: Path) -> 
     assert house.run(house.plan("a", section={"k": 1}, version=2, data="hash")) == []
 
 
-def test_a_stage_made_again_with_the_same_content_leaves_those_behind_it_standing(tmp_path: Path) -> None:
+def test_a_stage_made_again_with_the_same_content_leaves_later_stages_as_they_are(tmp_path: Path) -> None:
     house = House(tmp_path)
 
     def chain(content: str, key: int) -> list[StagePlan]:
@@ -376,7 +376,7 @@ def test_the_time_of_a_stage_counts_lives_that_were_cut_short(tmp_path: Path) ->
     assert seconds is not None and 0.55 <= seconds < 1.1
 
 
-def test_a_run_that_was_moved_stands(tmp_path: Path) -> None:
+def test_a_run_that_was_moved_is_intact(tmp_path: Path) -> None:
     house = House(tmp_path / "here")
     a = house.plan("a")
     house.run(a, house.plan("b", of=a))
@@ -409,7 +409,7 @@ def test_rows_are_written_as_they_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("data", ["text", b"bytes\0"])
-def test_an_atomic_write_leaves_nothing_beside_the_file(tmp_path: Path, data: str | bytes) -> None:
+def test_an_atomic_write_leaves_nothing_next_to_the_file(tmp_path: Path, data: str | bytes) -> None:
     write_atomic(tmp_path / "deep" / "file", data)
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["file"]
 
@@ -469,7 +469,7 @@ def test_a_log_is_not_written_through_a_symbolic_link(tmp_path: Path) -> None:
     assert (tmp_path / "theirs").read_text() == "mine, without an end"
 
 
-def test_a_finished_stage_may_lie_on_another_disk(tmp_path: Path) -> None:
+def test_a_finished_stage_may_be_on_another_disk(tmp_path: Path) -> None:
     folder, plan = RunFolder(tmp_path / "run"), StagePlan("models/a", {}, {}, _written)
     with folder.alone():
         folder.run(plan)
@@ -556,7 +556,7 @@ def test_what_is_no_file_is_not_read_without_end(tmp_path: Path) -> None:
             read_rows(path)
 
 
-def test_a_key_that_stands_twice_in_a_row_is_named(tmp_path: Path) -> None:
+def test_a_key_that_occurs_twice_in_a_row_is_named(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text('{"answer": "7"}\n{"answer": "7", "answer": "8"}\n')
     with pytest.raises(CirfError, match="line 2: the key 'answer' occurs twice; remove one"):
         read_rows(tmp_path / "rows.jsonl")
@@ -633,7 +633,7 @@ def old(finished: Path, tmp_path: Path) -> Path:
     return run
 
 
-def test_what_has_not_changed_since_stands_and_is_reported(old: Path) -> None:
+def test_what_has_not_changed_since_is_kept_and_is_reported(old: Path) -> None:
     before = tinyrun.stages(old)
     said = tinyrun.cirf("status", old, "--verify")
     assert said.code == 0 and "a rerun would do nothing" in said.out, said.out + said.err

@@ -80,7 +80,7 @@ def test_the_oldest_versions_are_the_lower_bounds(tmp_path: Path) -> None:
         ({}, "unknown"),
     ],
 )
-def test_a_licence_is_read_from_whatever_tells_it(summary: dict[str, str | list[str]], licence: str) -> None:
+def test_a_licence_is_read_from_any_source(summary: dict[str, str | list[str]], licence: str) -> None:
     message = Message()
     for key, value in summary.items():
         for each in [value] if isinstance(value, str) else value:

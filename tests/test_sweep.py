@@ -89,7 +89,7 @@ def test_its_archive_holds_every_run_that_is_begun_and_is_analysed(swept: Swept,
     assert f"with RUN one of {SMALL}, " in tinyrun.cirf("report", out).error()
 
 
-def test_each_stage_is_made_once_and_the_record_tells_where_it_comes_from(swept: Swept) -> None:
+def test_each_stage_is_made_once_and_the_record_shows_where_it_comes_from(swept: Swept) -> None:
     record = swept.record()
     summary = [(point["part"], point["point"], point["run"], point["state"]) for point in record["points"]]
     assert summary == [
@@ -116,7 +116,7 @@ def test_each_stage_is_made_once_and_the_record_tells_where_it_comes_from(swept:
     assert [path.parent.parent.name for path in swept.out.rglob(".work/*")] == [FAILS.partition("/")[2]]  # goes on if asked again
 
 
-def test_a_dry_run_tells_what_then_happens(swept: Swept) -> None:
+def test_a_dry_run_shows_what_then_happens(swept: Swept) -> None:
     assert swept.predicted["stages"] == {"asked": 42, "done": 0, "taken": 24, "made": 18}
     for row in swept.predicted["runs"]:
         stages = swept.stages(row["run"])
@@ -151,7 +151,7 @@ def test_status_report_and_show_work_on_every_run(swept: Swept, tmp_path: Path) 
     assert "models/cirf_full" in tinyrun.cirf("status", swept.out / RANDOM).out  # a run of the whole recipe, stopped early
 
 
-def test_a_failing_point_is_told_and_the_others_go_on(swept: Swept) -> None:
+def test_a_failing_point_is_reported_and_the_others_go_on(swept: Swept) -> None:
     reason = "codebook-500: codebook.size is 500, but only"
     point = next(point for point in swept.record()["points"] if point["run"] == FAILS)
     assert point["error"].startswith(reason)
@@ -163,7 +163,7 @@ def test_a_failing_point_is_told_and_the_others_go_on(swept: Swept) -> None:
     assert "in all 6 1 42 14 24 0 4" in " ".join(swept.said.out.split())
 
 
-def test_running_again_makes_nothing_and_tells_the_same(swept: Swept) -> None:
+def test_running_again_makes_nothing_and_shows_the_same(swept: Swept) -> None:
     before, stages = (swept.out / "sweep.json").read_bytes(), tinyrun.stages(swept.out)
     said = tinyrun.cirf("sweep", swept.file, "--out", swept.out, "--json")
     assert "1 of 6 runs failed" in said.error()
@@ -234,7 +234,7 @@ def test_share_only_until_and_set(finished: Path, workshop: tinyrun.Workshop, sw
         (["--data", "/nowhere"], "--data /nowhere: no such folder"),
     ],
 )
-def test_mistakes_are_told_before_anything_runs(
+def test_mistakes_are_reported_before_anything_runs(
     swept: Swept, finished: Path, tmp_path: Path, arguments: list[str], says: str
 ) -> None:
     names = {"file": swept.file, "run": finished}
@@ -317,7 +317,7 @@ for end in ends:
 """One life of a sweep after the other, each killed as soon as a stage is in place."""
 
 
-def test_a_killed_sweep_goes_on_where_it_stood(swept: Swept, workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+def test_a_killed_sweep_goes_on_where_it_stopped(swept: Swept, workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     file = write_sweep(tmp_path / "small.yaml", base(workshop), PARTS[:1])
     ends = [f"{SMALL}/segments", f"{RANDOM}/segments"]  # while it makes, and while it takes over
     done = tinyrun.python("-c", LIVES, file, tmp_path / "out", *ends)

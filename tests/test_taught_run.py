@@ -110,7 +110,7 @@ def test_a_model_in_this_process_teaches(workshop: tinyrun.Workshop, tmp_path: P
     assert read_rows(tmp_path / "run" / "teacher" / "answers.jsonl") == rows
 
 
-def test_what_a_recipe_would_send_and_where_is_told_before_it_is_sent(
+def test_what_a_recipe_would_send_and_where_is_reported_before_it_is_sent(
     workshop: tinyrun.Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("THEIR_API_KEY", "secret")

@@ -94,7 +94,7 @@ def test_results_are_those_that_cirf_would_write() -> None:
 
 
 @pytest.mark.parametrize("form", ["equations", "results"])
-def test_subjects_stand_before_the_lines_of_all_steps_but_the_first(form: str) -> None:
+def test_subjects_are_before_the_lines_of_all_steps_but_the_first(form: str) -> None:
     made, _ = method(form, ", subjects: true")
 
     def target(steps: tuple[str, ...], lines: tuple[str, ...]) -> str:
@@ -270,7 +270,7 @@ HEAD_SUBJECT_TRACES = "name: r\nproblems: {tasks: [{task: gsm8k}]}\nmethods: [x]
         ("method: cirf_bare, settings: {subjects: true}", "<cirf_003> ann<cirf_001> bob<cirf_002></cirf>no"),
     ],
 )
-def test_a_subject_stands_before_its_token(variant: str, target: str) -> None:
+def test_a_subject_is_before_its_token(variant: str, target: str) -> None:
     method = get("x", parse(HEAD_SUBJECT_TRACES + f"variants: {{x: {{{variant}}}}}\n"))
     assert method.target(COIN_SUBJECT_TRACES) == target
     assert method.read(target)[1] == "no"

@@ -67,7 +67,7 @@ def test_models_that_do_not_fit_take_turns_on_the_same_questions(
     assert not LoadedModels(context).together  # where nobody tells, one at a time
 
 
-def test_a_gpu_tells_what_an_answer_took_besides_the_weights(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_shows_what_an_answer_took_besides_the_weights(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = LoadedModels(context)
     bench.load(["cot"])
     calls: list[str] = []

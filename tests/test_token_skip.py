@@ -48,7 +48,7 @@ def test_the_prompt_asks_for_the_ratio_in_training_as_in_answering(kind: str, tm
     assert learned == prompt_text(tokenizer, method.prompt(taught.problem, task))
 
 
-def test_a_ratio_between_those_that_are_taught_is_told() -> None:
+def test_a_ratio_between_those_that_are_taught_is_reported() -> None:
     assert methods.get("token_skip", _recipe(ratio=0.77)).caveats() == ("asked for ratio 0.77, which was not trained",)
     assert methods.get("token_skip", _recipe(ratio=0.7)).caveats() == ()
 

@@ -195,7 +195,7 @@ def shown(*arguments: str) -> Any:
 
 
 @pytest.mark.parametrize("name", methods.names())
-def test_the_command_tells_a_methods_settings_and_presets(name: str) -> None:
+def test_the_command_shows_a_methods_settings_and_presets(name: str) -> None:
     details, made = shown(name), methods.named(name)
     assert (details["name"], details["summary"], details["trained"]) == (name, made.summary, made.trained)
     assert [row["name"] for row in details["settings"] if "." not in row["name"]] == list(made.Settings.model_fields)
@@ -206,7 +206,7 @@ def test_the_command_tells_a_methods_settings_and_presets(name: str) -> None:
     assert all(f"preset {preset}\n" in said.out for preset in made.presets)
 
 
-def test_what_the_command_tells_of_pause() -> None:
+def test_what_the_command_shows_of_pause() -> None:
     details = shown("pause")
     row = {"name": "n", "type": "a whole number of at least 0", "default": "5", "unit": "tokens", "answering": False}
     assert {key: details["settings"][0][key] for key in row} == row
@@ -299,7 +299,7 @@ def test_a_model_is_not_taken_for_what_another_method_or_other_settings_would_ha
         assert said.code == 0 if message is None else message in said.error(), said.err
 
 
-def test_report_show_and_card_tell_of_variants(ran: tuple[Path, str]) -> None:
+def test_report_show_and_card_show_variants(ran: tuple[Path, str]) -> None:
     run, _ = ran
     said = tinyrun.cirf("report", run, "--json")
     assert said.code == 0, said.err

@@ -105,7 +105,7 @@ def test_what_votes_answer_is_printed(finished: Path, tmp_path: Path) -> None:
     assert any(line.startswith("cirf_full, cot where votes disagree: ") and both in line for line in lines)
 
 
-def test_votes_of_a_method_that_is_not_told_of_are_not_told(finished: Path, tmp_path: Path) -> None:
+def test_votes_of_a_method_that_is_not_reported_are_not_reported(finished: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     keys = (*OWN, "--set", "evaluate.latency_questions=0", "--out", out)
     assert tinyrun.cirf("evaluate", finished, "--votes", "2", *keys).code == 0
@@ -174,7 +174,7 @@ def test_what_another_machine_began_to_time_is_timed_anew_and_said(
     assert json.loads((tmp_path / "timings.json").read_text())["engine"] == "another"
 
 
-def test_the_page_tells_what_the_stages_found(finished: Path, tmp_path: Path) -> None:
+def test_the_page_shows_what_the_stages_found(finished: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     arguments = (
         "evaluate",
@@ -243,7 +243,7 @@ def _table(page: str, label: str) -> list[dict[str, str]]:
     return [dict(zip(head, ["".join(cell.itertext()).strip() for cell in row], strict=True)) for row in body]
 
 
-def test_seconds_until_another_agreement_was_settled_are_not_told(finished: Path, tmp_path: Path) -> None:
+def test_seconds_until_another_agreement_was_settled_are_not_reported(finished: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     summary = ["evaluate", finished, "--votes", "2", *OWN, "--out", out, "--set", "evaluate.latency_questions=1"]
     summary += ["--set", "evaluate.voting.fallback=cot"]

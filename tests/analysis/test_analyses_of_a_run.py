@@ -44,7 +44,7 @@ def rows_of(folder: Path, name: str, table: str) -> list[dict[str, Any]]:
     return next(row["rows"] for row in summary(folder)["analyses"][name]["tables"] if row["name"] == table)
 
 
-def test_every_table_lies_there_as_csv_and_latex_and_every_picture_as_svg(analysed: Path) -> None:
+def test_every_table_is_written_as_csv_and_latex_and_every_picture_as_svg(analysed: Path) -> None:
     found = summary(analysed)
     assert set(found["analyses"]) | set(found["left_out"]) == set(analysis.names())
     for name, row in found["analyses"].items():
@@ -89,7 +89,7 @@ def test_every_question_counts_once_by_difficulty(analysed: Path) -> None:
     assert wrong == pytest.approx(sum(not one["correct"] for one in answers))
 
 
-def test_codes_are_counted_as_the_steps_they_stand_for(analysed: Path) -> None:
+def test_codes_are_counted_as_the_steps_they_represent(analysed: Path) -> None:
     train = {row["id"] for row in read_rows(analysed / "problems" / "train.jsonl")}
     codes = [row["codes"] for row in read_rows(analysed / "codebook-4" / "codes.jsonl") if row["problem"] in train]
     counted = Counter(code for row in codes for code in row)

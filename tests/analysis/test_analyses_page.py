@@ -56,7 +56,7 @@ def test_long_names_of_runs_leave_the_next_column_in_sight_on_a_phone(browser: B
     assert browser.run(f"{cell}.width") > 0 and browser.run(f"{cell}.right") <= 390
 
 
-def test_a_point_tells_its_numbers_to_mouse_and_keyboard(browser: Browser, of_a_sweep: str) -> None:
+def test_a_point_shows_its_numbers_to_mouse_and_keyboard(browser: Browser, of_a_sweep: str) -> None:
     browser.open(of_a_sweep)
     tip = "(t => t.hidden ? null : t.textContent)(document.getElementById('tip'))"
     for section in ("codebook_size", "geometry", "scaling"):

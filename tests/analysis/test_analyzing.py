@@ -110,7 +110,7 @@ def test_the_first_run_that_has_what_is_needed_is_taken_and_named(name, several)
     assert alone.notes == found.notes[1:] and alone.tables == found.tables
 
 
-def test_the_recipe_told_of_is_named(several):
+def test_the_recipe_in_the_message_is_named(several):
     assert "empty alone" in get("hyperparameters").make(Source(several)).notes[0]
 
 

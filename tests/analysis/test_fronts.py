@@ -75,7 +75,7 @@ def test_a_name_in_the_picture_says_what_sets_its_run_apart(tmp_path):
     assert " CIRF, raw: " in twice and " CIRF, K 8 1: " in twice and " CIRF, K 8 2: " in twice
 
 
-def test_a_long_name_beside_the_edge_is_written_on_two_lines():
+def test_a_long_name_next_to_the_edge_is_written_on_two_lines():
     with canvas(4.9, 3.7, "x") as (figure, out):
         axes = figure.add_subplot()
         axes.set_xlim(0, 1)
@@ -171,7 +171,7 @@ def test_tasks_called_like_columns_keep_the_papers_layout(tmp_path):
     assert (row["source"], row["method"], row["metric"]) == ("this run", "cirf_full", "accuracy")
 
 
-def test_the_papers_layout_has_the_spread_over_runs_beside_the_interval(tmp_path):
+def test_the_papers_layout_has_the_spread_over_runs_next_to_the_interval(tmp_path):
     shown = run(tmp_path / "run", "cirf_full", share={"coin_flip": 0.5}, seconds={"cirf_full": 0.42})
     shown.methods["cirf_full"]["tasks"]["coin_flip"] |= {"accuracy": 0.8317, "accuracy_sd": 0.0155, "latency_sd_s": 0.012}
     found = get("pareto").make(Source([shown], paper=True))
@@ -184,7 +184,7 @@ def test_the_papers_layout_has_the_spread_over_runs_beside_the_interval(tmp_path
     assert not any(key.endswith("_sd") for one in once.tables for key in one.to_dict()["rows"][0])
 
 
-def test_each_run_of_a_sweep_is_told_by_its_name(tmp_path):
+def test_each_run_of_a_sweep_is_named_by_its_name(tmp_path):
     runs = [
         run(tmp_path / "base", "cirf_full", part="sizes"),
         run(tmp_path / "large", "cirf_full", part="sizes", backbone__model="large"),
@@ -212,7 +212,7 @@ def test_other_training_of_a_backbone_is_a_line_of_its_own(name, tmp_path):
     assert {row["backbone"] for row in table} == {"small (learning_rate 0.1)", "small (learning_rate 0.01)", "large"}
 
 
-def test_methods_of_one_setting_in_several_runs_standtogether(tmp_path):
+def test_methods_of_one_setting_in_several_runs_are_shown_together(tmp_path):
     small = [run(tmp_path / name, name) for name in ("cirf_full", "cirf_bare", "codi")]
     large = run(tmp_path / "large", "cirf_full", "codi", "pause", backbone__model="large")
     table = rows(make("scaling", *small, large), "scaling")

@@ -39,7 +39,7 @@ from cirf.pictures.style import FAMILIES
         ("The coin is heads up.", set()),
     ],
 )
-def test_operations_stand_between_numbers(segment, found):
+def test_operations_are_between_numbers(segment, found):
     assert operations(segment) == found
 
 
@@ -151,7 +151,7 @@ def codes(folder: Path) -> dict[str, str]:
     return {str(row["code"]): row["label"] for row in json.loads(said.out)}
 
 
-def test_a_label_given_by_hand_stands_in_codes_report_and_analysis_and_can_be_taken_back(run: Path) -> None:
+def test_a_label_given_by_hand_is_in_codes_report_and_analysis_and_can_be_taken_back(run: Path) -> None:
     before, stages = codes(run), tinyrun.stages(run)
     code = next(iter(before))
     assert tinyrun.cirf("label", run, f"{code}=opens  boxes").code == 0

@@ -117,7 +117,7 @@ def test_a_line_through_points_on_a_line():
 
 
 @given(st.integers(0, 1000))
-def test_a_fit_is_numpys_and_each_point_is_foretold_by_the_others(seed):
+def test_a_fit_is_numpys_and_each_point_is_forenamed_by_the_others(seed):
     draw = np.random.default_rng(seed)
     x, y = np.arange(6) + draw.random(6) / 2, draw.random(6)
     line = fit(x, y, x[None], y[None], 0.001)
@@ -164,7 +164,7 @@ def nested(folder: Any, accuracies: list[float], questions: int = 400, **keys: A
     return found
 
 
-def test_a_bend_is_seen_that_lies_within_each_points_interval(tmp_path):
+def test_a_bend_is_seen_that_is_within_each_points_interval(tmp_path):
     bent = make(nested(tmp_path / "bent", [0.50, 0.56, 0.60, 0.62, 0.63, 0.63]))
     assert fits(bent)["p_line"] < 0.01 and "no line" in fits(bent)["reading"] and "no line" in bent.notes[0]
     points = bent.tables[1].rows
@@ -258,7 +258,7 @@ def losses(folder: Path, rule: Any) -> dict[str, dict[str, Any]]:
     return {row["known"]: row for row in found.tables[0].rows}
 
 
-def test_codes_at_random_are_foretold_by_nothing(tmp_path):
+def test_codes_at_random_are_forenamed_by_nothing(tmp_path):
     rows = losses(tmp_path, lambda dice, *_: dice.randrange(SIZE))
     assert rows[f"nothing (1 of {SIZE})"]["loss"] == pytest.approx(math.log(SIZE))
     assert ITSELF not in rows  # its vectors are not there
@@ -279,7 +279,7 @@ def test_codes_at_random_are_foretold_by_nothing(tmp_path):
         (lambda dice, task, place, before: made.TASKS.index(task), (ALL,), (PLACE,)),
     ],
 )
-def test_what_codes_hang_on_foretells_them(tmp_path, rule, known, unknown):
+def test_what_codes_hang_on_predicts_them(tmp_path, rule, known, unknown):
     rows = losses(tmp_path, rule)
     often = rows["how often each comes"]["loss"]
     for name in known:
@@ -288,7 +288,7 @@ def test_what_codes_hang_on_foretells_them(tmp_path, rule, known, unknown):
         assert rows[name]["loss"] > 0.9 * often, name
 
 
-def test_the_steps_own_vectors_foretell_codes_that_were_made_of_them_and_the_models_loss_stands_beside(tmp_path):
+def test_the_steps_own_vectors_predict_codes_that_were_made_of_them_and_the_models_loss_is_shown_too(tmp_path):
     run = made.run(
         tmp_path, {"cirf_full": {"sums": 0.5}}, codes=codes(lambda dice, *_: dice.randrange(SIZE)), codebook__size=SIZE
     )
@@ -307,12 +307,12 @@ def test_the_steps_own_vectors_foretell_codes_that_were_made_of_them_and_the_mod
     assert [row["loss"] for name, row in rows.items() if "cirf_" in name] == [1.25]
 
 
-def test_codes_that_are_all_the_same_are_foretold(tmp_path):
+def test_codes_that_are_all_the_same_are_predicted(tmp_path):
     rows = losses(tmp_path, lambda *_: 1)
     assert all(row["loss"] < 0.1 and row["right"] == 1 for known, row in rows.items() if not known.startswith("nothing"))
 
 
-def test_a_question_is_foretold_by_others_alone():
+def test_a_question_is_forenamed_by_others_alone():
     """A classifier that saw the question itself would know the code of all its steps by heart."""
     dice = np.random.default_rng(1)
     questions = np.repeat(np.arange(40), 5)

@@ -66,7 +66,7 @@ def test_every_two_methods_are_compared_on_the_questions_of_both(tmp_path: Path)
             assert all(one["p_holm"] <= two["p_holm"] for one, two in pairwise(ordered))
 
 
-def test_what_is_told_apart_is_not_joined(tmp_path: Path) -> None:
+def test_what_is_distinguished_is_not_joined(tmp_path: Path) -> None:
     found = make(made.run(tmp_path / "run", {name: {"sums": by["sums"]} for name, by in SHARES.items()}))
     assert len(found.tables) == 1  # one task: nothing to say by task
     picture = found.pictures["pairs-in"]
@@ -175,7 +175,7 @@ def test_long_names_leave_room_to_draw(tmp_path: Path) -> None:
         assert f"{long}: " in picture
 
 
-def test_no_tick_stands_below_the_bars(tmp_path: Path) -> None:
+def test_no_tick_is_below_the_bars(tmp_path: Path) -> None:
     shares = {f"m{place}": {"sums": 1 - place / 60} for place in range(30)}
     (picture,) = make(made.run(tmp_path / "run", shares, questions=200)).pictures.values()
     ticks = [int(text) for text in re.findall(r">(\d+)</text>", picture)]
@@ -190,7 +190,7 @@ def test_runs_of_one_name_have_pictures_of_their_own(tmp_path: Path) -> None:
     assert set(make(*runs).pictures) == {"run-1-in", "run-2-in", "r-n-1-in", "r-n-2-in"}
 
 
-def test_runs_are_told_apart_and_one_method_is_no_pair(tmp_path: Path) -> None:
+def test_runs_are_distinguished_and_one_method_is_no_pair(tmp_path: Path) -> None:
     one = made.run(tmp_path / "one", SHARES)
     two = made.run(tmp_path / "two", SHARES, part="seed", seed=2)
     assert set(make(one, two, one).pictures) == {"one-in", "two-in"}

@@ -112,7 +112,7 @@ def test_other_questions_are_not_tested(tmp_path):
     assert all("p" not in row for row in rows(found, "representation"))
 
 
-def test_initialisation_tells_both_readings_of_random(tmp_path):
+def test_initialisation_shows_both_readings_of_random(tmp_path):
     made_runs = [
         made.run(tmp_path / "chosen", {"cirf_full": BOTH}),
         made.run(tmp_path / "both", {"cirf_full": BOTH}, codebook__initialiser="random", vocabulary__init="random"),
@@ -238,7 +238,7 @@ def test_what_is_lacking_is_said(name, said, tmp_path):
         make(name, made.run(tmp_path / "run", {"cirf_full": BOTH}))
 
 
-def test_groups_tell_what_sets_them_apart(tmp_path):
+def test_groups_say_what_distinguishes_them(tmp_path):
     runs = [
         made.run(tmp_path / f"{size}{seed}{rate}", {}, codebook__size=size, seed=seed, finetune__learning_rate=rate)
         for size in (4, 8)

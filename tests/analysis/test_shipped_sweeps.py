@@ -57,7 +57,7 @@ REPRESENTATIONS = {"mean_centered", "raw", "question_centered", "random"}
 
 
 @pytest.mark.parametrize(("name", "sizes"), [("paper", {32, 64, 128, 256}), ("analyses-cpu", {8, 32, 128, 512})])
-def test_the_base_stands_beside_what_is_varied(name: str, sizes: set[int]) -> None:
+def test_the_base_is_shown_with_what_is_varied(name: str, sizes: set[int]) -> None:
     runs = planned(name)
     assert compared(runs, "codebook.size") == [sizes]
     assert compared(runs, "codebook.representation") == [REPRESENTATIONS]

@@ -49,7 +49,7 @@ def test_values_are_shown_in_their_form_and_kept_unrounded() -> None:
     assert made.to_dict()["rows"][1] == dict.fromkeys(made.keys()) | {"name": "c"}
 
 
-def test_columns_that_say_the_same_in_every_row_are_told_once() -> None:
+def test_columns_that_say_the_same_in_every_row_are_shown_once() -> None:
     made = table(ROW, ROW | {"n": 1})
     assert [column.key for column in made.varying()] == ["n"]
     assert ("Name", "a_b") in made.constant() and len(made.constant()) == 4

@@ -183,7 +183,7 @@ def test_the_bundled_language_model_answers(bundled: Callable[[str], Path]) -> N
 
 
 @pytest.mark.real
-def test_the_bundled_sentence_model_tells_meanings_apart(bundled: Callable[[str], Path]) -> None:
+def test_the_bundled_sentence_model_distinguishes_meanings(bundled: Callable[[str], Path]) -> None:
     from sentence_transformers import SentenceTransformer
 
     model = SentenceTransformer(str(bundled("all-minilm-l6-v2")), device="cpu")

@@ -66,7 +66,7 @@ def test_a_fetch_that_failed_keeps_its_parts_and_goes_on(shop: Shop, tmp_path: P
     assert fetch(shop.asset, tmp_path / "downloads", SILENT).read_bytes() == shop.content
 
 
-def test_a_killed_fetch_goes_on_where_it_stood(shop: Shop, tmp_path: Path) -> None:
+def test_a_killed_fetch_goes_on_where_it_stopped(shop: Shop, tmp_path: Path) -> None:
     downloads = tmp_path / "downloads"
     code = "import sys, pathlib; from cirf.assets.fetch import fetch; from cirf.progress import SILENT;"
     code += "from cirf.assets.catalogue import *; fetch(eval(sys.argv[1]), pathlib.Path(sys.argv[2]), SILENT)"

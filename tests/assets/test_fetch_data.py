@@ -172,13 +172,13 @@ def test_a_part_that_nothing_follows_is_fetched_anew(server: Server, tmp_path: P
     assert server.asked == [("rows", f"bytes={len(ROWS)}-"), ("rows", None)]
 
 
-def test_a_file_that_is_not_there_is_told_and_not_asked_for_again(server: Server, tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_is_reported_and_not_asked_for_again(server: Server, tmp_path: Path) -> None:
     _, missing = fetched([a_file(server, at="nothing")], tmp_path)
     assert re.search(r"nothing: the server refuses it \(HTTP 404", missing[0].reason)
     assert len(server.asked) == 1
 
 
-def test_lines_tell_licence_home_and_hash(server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_show_licence_home_and_hash(server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     named = (
         a_file(server, hashed=sha256(ROWS)),
         a_file(server, "svamp/train.jsonl"),
@@ -336,7 +336,7 @@ def test_a_list_that_is_nested_too_deep_is_no_list(tmp_path: Path) -> None:
         list(svamp_sentences([path], tmp_path))
 
 
-def test_converted_rows_are_written_and_what_cannot_be_read_is_told(server: Server, tmp_path: Path) -> None:
+def test_converted_rows_are_written_and_what_cannot_be_read_is_reported(server: Server, tmp_path: Path) -> None:
     rows = [{"question": "q", "gold": 8.0, "response_rationale": {"one": "4 + 4 = 8."}, "response_ans": 8}]
     server.files["steps"] = (json.dumps(rows[0]) + "\n").encode()
     file = replace(a_file(server, "rationales/steps.jsonl", at="steps"), convert=gsm8k_steps)
@@ -378,7 +378,7 @@ def test_names_choose_files_and_what_they_are_made_from() -> None:
         paths("gsm9k")
 
 
-def test_the_list_tells_state_licence_and_home() -> None:
+def test_the_list_shows_state_licence_and_home() -> None:
     said = tinyrun.cirf("data", "list")
     assert said.code == 0
     assert re.search(r"gsm8k/train\.jsonl +not fetched +mit +https://github.com/openai/grade-school-math", said.out)

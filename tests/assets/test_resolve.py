@@ -210,7 +210,7 @@ def knock() -> None:
         http_backoff("HEAD", f"{NOWHERE}/some/model/resolve/main/config.json", max_retries=1, base_wait_time=0.01)
 
 
-def test_attempts_to_reach_the_hub_are_not_told_one_by_one(lines: list[str]) -> None:
+def test_attempts_to_reach_the_hub_are_not_reported_one_by_one(lines: list[str]) -> None:
     knock()
     assert len(lines) == 3, "two refusals and a retry"
     del lines[:]

@@ -33,7 +33,7 @@ def trained(segments: Segments, small: schema.Codebook, tmp_path_factory: pytest
     return book.described(found.corpus_mean, EMBEDDER), codes, report, found.vectors
 
 
-def test_the_report_tells_what_happened(trained: Trained, small: schema.Codebook) -> None:
+def test_the_report_shows_what_happened(trained: Trained, small: schema.Codebook) -> None:
     book, codes, report, vectors = trained
     assert codes.shape == (120,) and codes.dtype == np.int64 and report["segments"] == 120
     assert report["usage"] == [int((codes == k).sum()) for k in range(6)] and sum(report["usage"]) == 120

@@ -236,9 +236,7 @@ def test_a_last_step_that_goes_on_is_read_whole() -> None:
 
 
 @given(st.lists(st.text(max_size=40), min_size=1, max_size=4), st.lists(st.text(max_size=8), max_size=4))
-def test_kept_texts_stand_as_they_are_and_changed_ones_hold_something_where_they_did(
-    texts: list[str], choices: list[str]
-) -> None:
+def test_kept_texts_are_as_they_are_and_changed_ones_hold_something_where_they_did(texts: list[str], choices: list[str]) -> None:
     assert wordings(texts, _section(), choices) == texts
     every: dict[str, Any] = {key: "drop" if key == "closing" else "mask" for key in WORDING}
     read = wordings(texts, _section(**every), choices)

@@ -75,14 +75,14 @@ def test_a_file_that_ends_too_soon_is_one_sentence(tmp_path: Path) -> None:
         found[38:]
 
 
-def test_only_what_is_too_large_lies_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_what_is_too_large_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "HELD", 480)
     assert isinstance(room_for((40, 3), tmp_path / "a"), np.ndarray)
     assert isinstance(room_for((41, 3), None), np.ndarray)
     assert isinstance(room_for((41, 3), tmp_path / "a"), FileRows)
 
 
-def test_a_full_disk_is_told_with_the_file(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_with_the_file(tmp_path: Path) -> None:
     with tinyrun.files_no_longer_than(256), pytest.raises(OSError) as caught:
         FileRows.made(tmp_path / "vectors", (40, 3))[:] = DATA
     assert caught.value.errno == errno.EFBIG and caught.value.filename == str(tmp_path / "vectors")

@@ -107,7 +107,7 @@ def test_a_scoring_model_without_finite_losses_ends_the_search(broken: float) ->
             cheapest(rises)
 
 
-def test_a_search_stops_behind_the_first_removal_over_the_limit_and_tells_it() -> None:
+def test_a_search_stops_behind_the_first_removal_over_the_limit_and_reports_it() -> None:
     item = SearchItem("p", 0, (1, 1))
     table = Table([item], 0)
     table.losses = {

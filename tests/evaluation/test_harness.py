@@ -114,7 +114,7 @@ def test_rows_hold_all_that_the_scores_are_made_of(tmp_path):
         ("<cirf_001>1", True, "", False),
     ],
 )
-def test_a_row_tells_whether_a_trace_is_well_formed(tmp_path, text, truncated, answer, formed):
+def test_a_row_shows_whether_a_trace_is_well_formed(tmp_path, text, truncated, answer, formed):
     def generate(prompts, cap, run):
         return [Written(text, 5, truncated)]
 

@@ -104,13 +104,13 @@ def test_fewer_problems_than_asked_for_and_none_at_all():
     assert bench.calls == []
 
 
-def test_memory_is_told_where_the_device_tells_it():
+def test_memory_is_reported_where_the_device_reports_it():
     on_cpu, on_gpu = run()[0]["methods"]["cot"], run(device="cuda")[0]["methods"]["cot"]
     assert (on_cpu["weights_bytes"], on_cpu["growth_bytes"], on_cpu["peak_bytes"]) == (100, None, None)
     assert on_gpu["peak_bytes"] == 100 + on_gpu["growth_bytes"] > 100
 
 
-def test_a_clock_that_stands_still_is_refused():
+def test_a_clock_that_does_not_move_is_refused():
     with pytest.raises(CirfError, match=r"reports 0\.0 s"):
         run(seconds=lambda call: 0.0)
 
@@ -190,7 +190,7 @@ def test_every_method_takes_every_piece_once(groups, count, seed, together):
 
 
 @given(GROUPS, st.integers(1, 4), st.integers(0, 9))
-def test_each_method_stands_at_each_place_equally_often(groups, cycles, seed):
+def test_each_method_is_at_each_place_equally_often(groups, cycles, seed):
     methods = [name for group in groups for name in group]
     (block,) = blocks(groups, range(cycles * len(methods)), seed, True)
     names = [name for _, name in block.turns]

@@ -79,7 +79,7 @@ def test_the_harness_reads_the_same_prompts_generations_and_answers(
         ("</cirf>Yes", "yes", True),
     ],
 )
-def test_the_answer_stands_behind_the_trace_or_the_mark(output: str, gold: str, right: bool, tmp_path: Path) -> None:
+def test_the_answer_is_behind_the_trace_or_the_mark(output: str, gold: str, right: bool, tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from lm_eval.api.metrics import exact_match_fn  # type: ignore[attr-defined]
@@ -109,7 +109,7 @@ def test_inspect_ai_reads_the_same_rows_and_answers(tmp_path: Path) -> None:
     assert [sample.input for sample in log.samples] == [row["prompt"] for row in read_rows(tmp_path / f"{name}.jsonl")]
 
 
-def test_a_task_file_of_inspect_ai_is_python_whatever_its_name(tmp_path: Path) -> None:
+def test_a_task_file_of_inspect_ai_is_python_under_any_name(tmp_path: Path) -> None:
     for name in ("coins", "my-coins.2"):
         there = write_task(tmp_path, name, get("coin_flip"), COINS, "generate", *AS)
         code = compile((tmp_path / f"{there}.py").read_text(), there, "exec")

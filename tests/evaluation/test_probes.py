@@ -115,7 +115,7 @@ def test_nothing_to_ask_is_said(tmp_path: Path) -> None:
         probe(ProbedModel(DIRECT, Model(), str), Questions(TASKS, {"svamp": []}), PROBES, Evaluate(), tmp_path, SILENT, {})
 
 
-def test_tasks_are_pooled_and_told_apart() -> None:
+def test_tasks_are_pooled_and_distinguished() -> None:
     def row(name: str, item: str, correct: bool) -> dict[str, object]:
         details = {"probe": name, "id": item, "run": 0, "parsed": str(correct), "correct": correct, "tokens": 2}
         return details | {"truncated": False, "unparsed": False, "changed": name == "drop"}

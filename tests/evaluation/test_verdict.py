@@ -64,7 +64,7 @@ def test_what_is_significantly_below_is_not_used() -> None:
     assert found.sentence == "use sft_cot: 63.0 % right with 140 tokens (n = 200); cirf_full 40.0 % with 21"
 
 
-def test_traces_below_direct_answers_are_told() -> None:
+def test_traces_below_direct_answers_are_reported() -> None:
     found = summary({"cirf_full": rows(upto(0.2, 200), 21), "direct_sft": rows(upto(0.5, 200), 3)})
     assert found.use == "direct_sft"
     assert found.sentence.endswith("cirf_full is significantly below direct answers (direct_sft), so its traces do not help here")
@@ -83,7 +83,7 @@ def test_what_is_no_better_than_one_answer_is_not_used() -> None:
     assert found.use == "direct_sft" and "cirf_full is not significantly above always answering 'no' (50.0 %)" in found.sentence
 
 
-def test_too_few_questions_are_told() -> None:
+def test_too_few_questions_are_reported() -> None:
     found = summary({"cirf_full": rows(upto(0.5, 30), 21), "sft_cot": rows(upto(0.65, 30), 140)})
     assert found.use == "cirf_full"
     assert found.sentence.startswith(

@@ -110,7 +110,7 @@ def test_more_votes_than_were_drawn_are_refused() -> None:
         curve(items(), (1, 8), None)
 
 
-def test_questions_whose_votes_are_all_unread_or_all_cut_off_are_told() -> None:
+def test_questions_whose_votes_are_all_unread_or_all_cut_off_are_reported() -> None:
     cut = [vote(None, PROBLEMS[0], truncated=True) for _ in range(4)]
     (point,) = curve([VotedQuestion("svamp", TASK, PROBLEMS[0], cut, vote("1", PROBLEMS[0]))], (4,), 0.0)
     assert (point["accuracy"], point["unparsed"], point["truncated"], point["agreement"]) == (0, 1, 1, 0)

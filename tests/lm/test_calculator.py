@@ -96,7 +96,7 @@ def written(tokenizer: Any, text: str, processors: Sequence[Any] = (), count: in
         ("7-7=", "0"),
     ],
 )
-def test_what_stands_behind_an_equals_sign_is_worked_out(tokenizer: Any, text: str, value: str) -> None:
+def test_what_is_behind_an_equals_sign_is_worked_out(tokenizer: Any, text: str, value: str) -> None:
     found = re.match(r"\s*\$?\s*(\d[\d,]*(?:\.\d+)?)(?!\d)", written(tokenizer, text))
     assert found and Fraction(found[1].replace(",", "")) == Fraction(value), found
 

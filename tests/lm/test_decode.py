@@ -45,7 +45,7 @@ def test_greedy_is_the_argmax_without_a_cache_whatever_the_models_own_settings_s
     assert model.generation_config is own
 
 
-def test_the_end_token_is_counted_cut_off_and_its_absence_told(tiny: Any, tokenizer: Any) -> None:
+def test_the_end_token_is_counted_cut_off_and_its_absence_reported(tiny: Any, tokenizer: Any) -> None:
     model = tiny.build_model()
     prompt = _prompts(tokenizer)[0]
     free = generate(model, tokenizer, [prompt], 6)[0]
@@ -126,7 +126,7 @@ def test_the_prompt_is_computed_once_however_many_answers(tiny: Any, tokenizer: 
 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "gpt2", "gemma2"])
-def test_an_answer_is_the_same_however_many_are_drawn_beside_it(tiny: Any, tokenizer: Any, kind: str) -> None:
+def test_an_answer_is_the_same_however_many_are_drawn_with_it(tiny: Any, tokenizer: Any, kind: str) -> None:
     model, prompt = tiny.build_model(kind, tied=False), _prompts(tokenizer)[2]
     eight = sample_many(model, tokenizer, prompt, 12, 8, Decoding(1.0, 0.9, 3))
     assert eight != sample_many(model, tokenizer, prompt, 12, 8, Decoding(1.0, 0.9, 4))

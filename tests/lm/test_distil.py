@@ -298,7 +298,7 @@ def test_a_step_or_an_answer_cannot_bring_marks_of_its_own() -> None:
     assert [student.ids.count(mark) for mark in marks] == [1, 1]
 
 
-def test_it_tells_how_many_teachers_read_a_step(tiny: Any) -> None:
+def test_it_shows_how_many_teachers_read_a_step(tiny: Any) -> None:
     tokenizer = build("apart")
     rows = [Row(prompt_text(tokenizer, "How many?"), f"{lead(steps)}{ANCHOR} 42", 2, steps) for steps in STEPS]
     features, _ = tokenise(rows, tokenizer, 500)

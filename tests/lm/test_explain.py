@@ -147,7 +147,7 @@ def test_groups_of_all_rows_in_as_many_passes_as_pad_little_are_each_by_itself(
         assert torch.equal(explaining(LatentObjective(), made.decoder, mean, weight=0.0).loss(model, batch, 9), host)
 
 
-def test_beside_codi_the_vector_that_would_come_next_is_read_too(tiny: Any) -> None:
+def test_with_codi_the_vector_that_would_come_next_is_read_too(tiny: Any) -> None:
     model, other = tiny.build_model("llama", tied=False), tiny.build_model("llama", tied=False, seed=5)
     made = explaining(Distillation(Projector(32, 32, 1), 0.0, 0.0), copied(other), beyond=True)
     rows = [

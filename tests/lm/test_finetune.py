@@ -278,7 +278,7 @@ def test_the_optimiser_is_what_the_recipe_says(
 
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("adaptation", ["full", "lora"])
-def test_new_rows_go_as_much_further_as_they_are_told_and_all_else_goes_as_far(
+def test_new_rows_go_as_much_further_as_they_are_given_and_all_else_goes_as_far(
     tiny: Any, tmp_path: Path, adaptation: str, tied: bool
 ) -> None:
     ids: list[int] = []
@@ -404,7 +404,7 @@ def test_mistakes_are_one_sentence(tiny: Any, tokenizer: Any, tmp_path: Path) ->
         assert "\n" not in str(caught.value)
 
 
-def test_functional_tokens_weigh_in_the_loss_what_they_are_told(tiny: Any, tokenizer: Any, tmp_path: Path) -> None:
+def test_functional_tokens_weigh_in_the_loss_what_they_are_given(tiny: Any, tokenizer: Any, tmp_path: Path) -> None:
     rows = _rows(tokenizer, 4)
     for weight in (1.0, 3.0):
         model = tiny.build_model("llama")

@@ -345,7 +345,7 @@ def test_memory_is_bounded_and_the_newest_stays(tiny: Any, tokenizer: Any, fed: 
     assert len(seen) == 1
 
 
-def test_where_an_opening_ends_is_told_by_tokens(tiny: Any, tokenizer: Any) -> None:
+def test_where_an_opening_ends_is_named_by_tokens(tiny: Any, tokenizer: Any) -> None:
     """Text that the tokenizer joins across the end of an opening is left to the question."""
     model = tiny.build_model()
     words = "A coin is heads up. Bob flips the coin. Is the coin still heads up? " * 4

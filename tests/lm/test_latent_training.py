@@ -35,7 +35,7 @@ ROWS = [
 ]
 
 
-def test_rows_are_cut_where_their_thoughts_stand() -> None:
+def test_rows_are_cut_where_their_thoughts_are() -> None:
     batch = LatentObjective().collate(ROWS, 0)
     assert batch["heads"].tolist() == [[5, 9, 30, 41, 90], [0, 0, 0, 7, 90], [0, 0, 60, 61, 62], [0, 0, 11, 12, 90]]
     assert torch.equal(batch["seen"], (batch["heads"] != 0).long()) and batch["counts"].tolist() == [3, 1, 0, 3]
@@ -231,7 +231,7 @@ def test_stages_may_be_drawn_by_row_and_update(tokenizer: Any) -> None:
     assert len(lengths) == 2  # of one step: with it, and without
 
 
-def test_the_optimiser_may_be_fresh_by_epoch_or_never_and_an_early_end_is_told(tokenizer: Any) -> None:
+def test_the_optimiser_may_be_fresh_by_epoch_or_never_and_an_early_end_is_reported(tokenizer: Any) -> None:
     made = staged(tokenizer, stage_epochs=3.0, fresh_optimizer="epoch", epochs=4)
     assert [update for update in range(8) if made.fresh(update)] == [2, 4, 6]
     assert made.summary()["note"] == "training ended at stage 2 of 4, before all steps were gone"

@@ -138,7 +138,7 @@ def test_rows_that_are_only_read_are_in_the_input_matrix_alone_and_what_is_train
 
 
 @pytest.mark.parametrize("kind", ["llama", "gpt2"])
-def test_what_stands_behind_a_gap_in_the_positions_sees_what_stands_before_it(tiny: Any, kind: str) -> None:
+def test_what_is_behind_a_gap_in_the_positions_sees_what_is_before_it(tiny: Any, kind: str) -> None:
     model = tiny.build_model(kind)
     losses = [
         _loss(model, **collate([Feature((first, 6, 7, 8, 9), 3, skipped=(2, 4))], 0), count=1).detach() for first in (5, 50)
@@ -210,7 +210,7 @@ def train(tiny: Any, work: Path, adaptation: str, objective: Objective | None, b
 
 
 @pytest.mark.parametrize("adaptation", ["full", "lora"])
-def test_a_module_is_trained_beside_the_model_kept_over_a_kill_and_no_part_of_what_comes_out(
+def test_a_module_is_trained_next_to_the_model_kept_over_a_kill_and_no_part_of_what_comes_out(
     tiny: Any, tmp_path: Path, adaptation: str
 ) -> None:
     whole, history, objective = train(tiny, tmp_path / "whole", adaptation, Beside(32))

@@ -152,7 +152,7 @@ def test_16_bits_are_computed_with_where_they_are_no_slower(
     assert computed_in("bfloat16", "cuda:1") == computed_in("bfloat16", "mps") == "bfloat16"
 
 
-def test_a_processor_whose_maker_no_file_tells_is_asked_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_processor_whose_maker_no_file_shows_is_asked_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
     def nothing(*_: object, **__: object) -> str:
         raise FileNotFoundError
 

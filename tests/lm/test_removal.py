@@ -168,7 +168,7 @@ def test_a_rationale_longer_than_any_in_training_is_gone_when_validated() -> Non
     assert [len(feature.ids) for feature in made.validation] == [len("ask#### 7$")]
 
 
-def test_an_incomplete_removal_is_told() -> None:
+def test_an_incomplete_removal_is_reported() -> None:
     train, tokenizer = made_up([100] * 5)
     settings = InternalisationSettings(rate=8, jump=8, partial=True)
     made = RemovalCurriculum(train, train, tokenizer, ANSWER_MARK, settings, 10, 4, 1)
@@ -285,7 +285,7 @@ def test_moments_are_forgotten_when_more_goes_and_at_no_other_update(
         assert ages[update] == {age}, update
 
 
-def test_a_history_tells_what_was_gone_and_validation_is_in_the_form_of_answering(
+def test_a_history_shows_what_was_gone_and_validation_is_in_the_form_of_answering(
     tiny: Any, tokenizer: Any, tmp_path: Path
 ) -> None:
     model, history = train(tiny, tokenizer, tmp_path / "a", InternalisationSettings())

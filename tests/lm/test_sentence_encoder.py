@@ -94,7 +94,7 @@ def test_texts_of_unlike_lengths_mean_in_several_passes_what_they_mean_in_one(
     assert all(weight.grad is not None for weight in encoder.body.layers.parameters())
 
 
-def test_layers_that_do_more_than_their_configuration_tells_are_refused(tiny: Any) -> None:
+def test_layers_that_do_more_than_their_configuration_shows_are_refused(tiny: Any) -> None:
     model = deeper(tiny, "gpt2")
     for layer in model.base_model.h:
         layer.register_forward_hook(lambda layer, given, made: made * 2)

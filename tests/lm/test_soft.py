@@ -60,7 +60,7 @@ def settled(tiny: Any, template: str | None, count: int = 3, special: tuple[str,
         ("llama3", ("<|it's|>", "<|reserved_0|>"), "<|reserved_0|>"),  # one that a template cannot quote
     ],
 )
-def test_places_are_held_by_a_token_that_stands_nowhere_else_and_found_by_it(
+def test_places_are_held_by_a_token_that_is_nowhere_else_and_found_by_it(
     tiny: Any, template: str | None, special: tuple[str, ...], wanted: str
 ) -> None:
     templates = {"chatml": tiny.CHATML, "no system": tiny.NO_SYSTEM, "llama3": LLAMA3}
@@ -185,7 +185,7 @@ def test_a_batch_weighs_its_targets_as_its_rows_do_alone_and_the_loss_reaches_th
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_stands_before_the_vectors_of_a_frozen_model_needs_no_graph(tiny: Any, kind: str) -> None:
+def test_what_is_before_the_vectors_of_a_frozen_model_needs_no_graph(tiny: Any, kind: str) -> None:
     model = tiny.build_model(kind, tied=False).requires_grad_(False)
     tokenizer, holder = settled(tiny, tiny.CHATML)
     token, rows = tokenizer.convert_tokens_to_ids(holder), features(tokenizer)
@@ -291,7 +291,7 @@ def test_a_guides_states_are_its_last_ones_at_its_places_alone_or_padded(tiny: A
     torch.testing.assert_close(together, alone, atol=1e-4, rtol=1e-4)
 
 
-def test_a_learned_vector_stands_in_the_places_and_the_vocabulary_is_not_trained(tiny: Any, tokenizer: Any) -> None:
+def test_a_learned_vector_is_in_the_places_and_the_vocabulary_is_not_trained(tiny: Any, tokenizer: Any) -> None:
     small = tiny.build_model(tied=False)
     guide = Guide(small, tokenizer, "", 16, learned=True)
     assert guide.thought is not None
@@ -308,7 +308,7 @@ def test_a_learned_vector_stands_in_the_places_and_the_vocabulary_is_not_trained
         assert not torch.allclose(before, guide(guide.batch(rows)))
 
 
-def test_a_fingerprint_tells_weights_from_others_in_every_format(tiny: Any, tokenizer: Any, tmp_path: Path) -> None:
+def test_a_fingerprint_distinguishes_weights_in_every_format(tiny: Any, tokenizer: Any, tmp_path: Path) -> None:
     model = tiny.build_model()
     summary = fingerprint(model.to(torch.bfloat16))
     model.save_pretrained(tmp_path / "m")
@@ -323,7 +323,7 @@ def test_a_fingerprint_tells_weights_from_others_in_every_format(tiny: Any, toke
     assert fingerprint(found[0].model) != summary != fingerprint(tiny.build_model(seed=1))
 
 
-def test_what_lies_beside_a_model_comes_back_or_is_said_to_be_damaged(tmp_path: Path) -> None:
+def test_what_is_next_to_a_model_comes_back_or_is_said_to_be_damaged(tmp_path: Path) -> None:
     assert read_soft(tmp_path) is None
     soft = SoftPromptSettings("<x>", 4, "a/b", "abc", "Think.", True)
     save_soft(tmp_path, soft, torch.nn.Linear(3, 2))

@@ -212,7 +212,7 @@ def test_added_blanks_are_text_and_added_marks_are_not(tiny: Any) -> None:
     assert float(scores[0, blanks]) == 0.0 and torch.isneginf(scores[0, mark])
 
 
-def test_names_of_more_codes_than_the_model_has_are_told_its_size(made: tuple[Any, Any]) -> None:
+def test_names_of_more_codes_than_the_model_has_are_refused_with_its_size(made: tuple[Any, Any]) -> None:
     said = r"has no token <cirf_004>, so its traces cannot be steered; its codebook has 4 codes: use token_names\(4\)"
     with pytest.raises(CirfError, match=said):
         SteeringProcessor(Steering(), token_names(32), made[1], [0])

@@ -104,7 +104,7 @@ def server(folder: Path) -> Iterator[str]:
         process.wait(60)
 
 
-def test_the_reasoning_parser_tells_trace_and_answer_apart(server: str, wanted: list[Output]) -> None:
+def test_the_reasoning_parser_distinguishes_trace_and_answer(server: str, wanted: list[Output]) -> None:
     """Of an answer that is cut at the cap inside a character, vLLM leaves that character out."""
     names = token_names(4)
     closed = 0

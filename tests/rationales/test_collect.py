@@ -279,7 +279,7 @@ def test_counts_by_hand(tasks) -> None:
     assert json.loads(json.dumps(found.to_dict()))["total"]["usable"] == 2
 
 
-def test_nothing_usable_is_told_not_raised(tasks) -> None:
+def test_nothing_usable_is_reported_not_raised(tasks) -> None:
     found = run([Problem("c", "sums", "How many?", "5")], tasks)
     assert found.total.unusable == {"no rationale": 1}
     assert (found.total.rationale_tokens, found.total.trace_tokens, found.total.speedup) == (None, None, None)

@@ -159,7 +159,7 @@ def test_a_server_that_refuses_everybody_ends_it_at_once(tmp_path: Path, status:
     assert len(server.asked) <= 16
 
 
-def test_a_question_that_is_refused_is_told_apart_and_not_asked_on_and_on(tmp_path: Path) -> None:
+def test_a_question_that_is_refused_is_distinguished_and_not_asked_on_and_on(tmp_path: Path) -> None:
     server = Server(echo)
     server.refuse = {"question 7": 413}
     asked = requests(10)

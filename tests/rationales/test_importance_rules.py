@@ -133,7 +133,7 @@ def words(text: str) -> list[str]:
     return [text[start:end] for start, end in word_spans(text)]
 
 
-def test_a_word_is_what_stands_between_blanks() -> None:
+def test_a_word_is_what_is_between_blanks() -> None:
     assert words("Half of 48/2=24 clips,\nso\t12.") == ["Half", "of", "48/2=24", "clips,", "so", "12."]
     assert words("48 / 2 = $24") == ["48", "/", "2", "=", "$24"]
     assert words("\n\n  one\r\ntwo\u00a0three\u2003four ") == ["one", "two", "three", "four"]

@@ -167,7 +167,7 @@ def test_a_subject_is_a_word_of_the_question(steps: list[str], question: str) ->
 
 
 @given(st.lists(st.tuples(st.text(max_size=4), st.sampled_from(["", "ann", "bob"])), max_size=5))
-def test_it_stands_before_the_step_behind_the_result_before(steps: list[tuple[str, str]]) -> None:
+def test_it_is_before_the_step_behind_the_result_before(steps: list[tuple[str, str]]) -> None:
     results, summary = [result for result, _ in steps], [subject for _, subject in steps]
     made = with_next_subject(results, summary)
     assert len(made) == len(results)

@@ -180,7 +180,7 @@ def test_the_rule_keeps_what_matters_most_on_one_line() -> None:
     assert [len(brief.text.split()) for brief in shorten_by_rule(STEPS, PROBLEMS, 2)] == [2, 2, 2]
 
 
-def test_a_model_writes_is_cut_and_stood_in_for(tmp_path: Path) -> None:
+def test_a_model_writes_is_cut_and_replaced(tmp_path: Path) -> None:
     said = {"box a": "Half of 48,\n plus 48", "box b": "  ", "box c": "Add 2 and 2 to have 4 and then say so at once"}
 
     def reply(body: dict[str, Any]) -> str:

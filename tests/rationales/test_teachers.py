@@ -176,7 +176,7 @@ def test_an_answer_cut_off_at_its_cap_will_not_do() -> None:
         ("stop", 4096, "cut off"),
     ],
 )
-def test_an_answer_that_a_server_ended_early_will_not_do_whatever_it_calls_that(
+def test_an_answer_that_a_server_ended_early_will_not_do_under_any_name(
     tmp_path: Path, problems: list[Problem], tasks: dict[str, Task], finish: str, tokens: int, fault: str | None
 ) -> None:
     server = Server(lambda body: reply(body).partition("The answer")[0].partition("####")[0] + "Th")

@@ -127,7 +127,7 @@ def test_a_saved_codebook_has_one_size() -> None:
     assert mistake(BASE + "codebook: {reuse: saved, size: 8, sizes: [8, 16]}") == summary
 
 
-def test_a_task_that_stands_twice_needs_a_name() -> None:
+def test_a_task_that_occurs_twice_needs_a_name() -> None:
     assert mistake("name: a\nproblems: {tasks: [{task: b}, {task: b}]}") == (
         "my.yaml: problems.tasks: b occurs twice; give each its own name"
     )
@@ -344,7 +344,7 @@ def test_reading_recipes_loads_nothing_heavy() -> None:
     assert out.strip() == "[]"
 
 
-def test_thousands_of_unknown_keys_are_told_at_once(tmp_path: Path) -> None:
+def test_thousands_of_unknown_keys_are_reported_at_once(tmp_path: Path) -> None:
     path = tmp_path / "recipe.yaml"
     path.write_text("\n".join(f"key{number}: 1" for number in range(20_000)))
     before = time.process_time()

@@ -69,7 +69,7 @@ parts:
     assert len(found) == 9
 
 
-def test_overrides_go_last_and_are_told_among_the_settings() -> None:
+def test_overrides_go_last_and_are_reported_among_the_settings() -> None:
     text = ONE + "    set: {codebook.size: 8}\n    grid: {seed: [1, 2]}\n"
     found = points(text, "codebook.size=9", "methods=[cot]")
     assert [(point.recipe.codebook.size, point.recipe.methods, point.recipe.seed) for point in found] == [
@@ -173,7 +173,7 @@ def test_a_recipe_and_a_sweep_are_not_taken_for_each_other(tmp_path: Path) -> No
         recipe_io.load(str(path))
 
 
-def test_a_recipe_is_looked_for_beside_the_sweep_and_must_be_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recipe_is_looked_for_next_to_the_sweep_and_must_be_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sweep = tmp_path / "deep" / "sweep.yaml"
     sweep.parent.mkdir()
     sweep.write_text("name: x\nrecipe: mine.yaml\nparts: [{name: one, set: {seed: 3}}]\n")

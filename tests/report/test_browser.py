@@ -117,7 +117,7 @@ def test_from_token_to_token_and_back_and_to_the_questions_with_it(page, data):
     assert page.run(f"{FOCUS}.id") == "filter-code" and page.run(f"{FOCUS}.value") == "3"
 
 
-def test_transitions_of_a_token_are_told_in_full(page, data):
+def test_transitions_of_a_token_are_shown_in_full(page, data):
     page.run("location.hash = '#code-7'")
     page.run("new Promise(done => setTimeout(done, 100))")
     counts = page.run(
@@ -246,7 +246,7 @@ def test_methods_are_filtered_by_typing(page):
     assert set(page.run(rows)) == {"cot", "sft_cot", "direct_sft"}
 
 
-def test_points_tell_by_mouse_and_keyboard(page, data):
+def test_points_show_their_numbers_by_mouse_and_keyboard(page, data):
     point = "svg .mark.point[data-method=cot]"
     summary = page.run(f"document.querySelector('{point}').ariaLabel")
     assert summary.startswith(f"CoT, untrained (cot): {100 * data['methods']['cot']['accuracy']:.1f} % right")

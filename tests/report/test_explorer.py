@@ -137,7 +137,7 @@ def test_markup_in_texts_neither_ends_the_block_nor_becomes_elements(data):
 
 
 @pytest.mark.usefixtures("sketched")
-def test_what_is_cut_or_left_out_stands_on_the_page(data, html):
+def test_what_is_cut_or_left_out_is_on_the_page(data, html):
     assert "No text is shortened." in html
     cut = {**data, "questions": {**data["questions"], "of": 900, "length": 250, "cut": 7}}
     text = render(cut)
@@ -145,6 +145,6 @@ def test_what_is_cut_or_left_out_stands_on_the_page(data, html):
 
 
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.id)
-def test_every_section_stands_in_the_contents_and_on_the_page(data, html, section):
+def test_every_section_is_in_the_contents_and_on_the_page(data, html, section):
     shown = bool(section.has(data))
     assert (f'<section id="{section.id}"' in html) == (f'<a href="#{section.id}">{section.title}</a>' in html) == shown

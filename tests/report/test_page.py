@@ -64,7 +64,7 @@ def test_ids_are_unique_and_links_lead_somewhere(html):
     assert {link for link in re.findall(r"url\(#([^)]+)\)", html)} <= set(page.ids)
 
 
-def test_the_page_tells_the_numbers(data, html):
+def test_the_page_shows_the_numbers(data, html):
     text = html.replace("\N{NO-BREAK SPACE}", " ")
     for row in data["methods"].values():
         assert f"<b>{100 * row['accuracy']:.1f} %</b>" in text
@@ -90,7 +90,7 @@ def test_every_accuracy_has_its_interval_and_what_was_cut_off_and_not_read(data,
         assert f"<b>{100 * row['mean_of_tasks']:.1f} %</b><br><small>{100 * low:.0f} to {100 * high:.0f} %<br>truncated" in text
 
 
-def test_wherever_a_time_stands_it_is_said_what_of(html):
+def test_every_time_is_shown_with_what_it_measures(html):
     setting = "transformers 5.23.0, torch 2.13.0, cpu (a CPU), 2 threads, bfloat16"
     for place in ("Speed: one question at a time", 'aria-label="Latency"', 'aria-label="Methods"'):
         assert setting in html.partition(place)[2].partition("</section>")[0][:6000], place
@@ -101,7 +101,7 @@ def test_wherever_a_time_stands_it_is_said_what_of(html):
     assert "Times of the training: torch 2.13.0, a CPU" in html
 
 
-def test_comparisons_overlap_and_turns_are_told(data, html):
+def test_comparisons_overlap_and_turns_are_reported(data, html):
     text = html.replace("\N{NO-BREAK SPACE}", " ")
     assert "p, corrected" in text and "corrected for 3 comparisons" in text and "McNemar’s exact test" in text
     assert "Near-duplicates" in text and "“the coin lee does not flip the coin is it still heads up”" in text

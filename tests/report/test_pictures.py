@@ -64,7 +64,7 @@ def points(svg):
     return [part for part in ElementTree.fromstring(svg).iter(f"{SVG}g") if part.get("class") == "mark point"]
 
 
-def test_points_tell_their_numbers_to_mouse_and_keyboard(data):
+def test_points_show_their_numbers_to_mouse_and_keyboard(data):
     svg = pareto_svg(data, "latency")
     assert ElementTree.fromstring(svg).get("role") == "group"
     assert sorted(point.get("data-method") for point in points(svg)) == sorted(data["methods"])
@@ -181,5 +181,5 @@ def test_what_cannot_be_drawn_is_said(finished, options, words):
         ("no code, `` and ` `", "no code, `` and ` `"),
     ],
 )
-def test_what_stands_in_backticks_is_code_and_the_rest_text(text: str, summary: str) -> None:
+def test_what_is_in_backticks_is_code_and_the_rest_text(text: str, summary: str) -> None:
     assert str(in_code(text)) == summary

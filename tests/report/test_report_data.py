@@ -103,7 +103,7 @@ def test_runs_of_other_questions_and_tasks_without_rows_are_refused(run):
         collect(run, environment=ENVIRONMENT)
 
 
-def test_several_runs_have_a_standard_deviation_beside_the_interval(run):
+def test_several_runs_have_a_standard_deviation_next_to_the_interval(run):
     for name in ("cirf_full", "direct_sft", "cot", "sft_cot"):
         for task in ("coin_flip", "svamp"):
             path = run / "evaluation" / name / f"{task}.jsonl"
@@ -181,7 +181,7 @@ def test_codes_count_training_segments_and_answers(finished, data):
         assert len(row["examples"]) == len(set(row["examples"])) <= 4
 
 
-def test_data_tells_what_was_dropped_and_why(data):
+def test_data_shows_what_was_dropped_and_why(data):
     summary = data["data"]
     assert summary["train"] == {"coin_flip": 54, "svamp": 54} and summary["test"] == {"coin_flip": 40, "svamp": 40}
     lost = {
@@ -350,7 +350,7 @@ def test_steps_of_a_code_are_different_ones_of_their_tasks(data):
     assert shorten("abc", 3) == "abc" and shorten("ab cd", 3) == "ab…"
 
 
-def test_without_vectors_the_rest_is_told(run):
+def test_without_vectors_the_rest_is_reported(run):
     (run / f"codebook-{synthetic.SIZE}" / "codebook.safetensors").unlink()
     book = collect(run, environment={})["codebook"]
     assert all(row["neighbours"] == [] for row in book["codes"]) and book["transitions"]["pairs"]
@@ -400,7 +400,7 @@ def test_an_unchanged_recipe_is_the_one_trained_by(run):
     assert "has changed since" not in render(data)
 
 
-def test_a_model_of_whole_trials_is_told_from_those_of_short_ones(run):
+def test_a_model_of_whole_trials_is_distinguished_from_those_of_short_ones(run):
     recipe = synthetic.recipe()
     whole = recipe.model_copy(update={"finetune": recipe.finetune.model_copy(update={"learning_rates": (1e-3, 1e-2)})})
     short = recipe.model_copy(update={"finetune": whole.finetune.model_copy(update={"trial_epochs": 0.5})})
@@ -413,7 +413,7 @@ def test_a_model_of_whole_trials_is_told_from_those_of_short_ones(run):
     assert collect(run, environment=ENVIRONMENT)["changed"] == ["sft_cot"]
 
 
-def test_a_model_that_opens_its_traces_is_told_from_one_whose_prompt_does(run):
+def test_a_model_that_opens_its_traces_is_distinguished_from_one_whose_prompt_does(run):
     vocabulary = synthetic.recipe().vocabulary.model_dump(mode="json")
     written = {name: value for name, value in vocabulary.items() if name != "opening"}  # as archives of before there was the key
     for kept, opening in ((written, "written"), (vocabulary, "prompt")):
@@ -423,7 +423,7 @@ def test_a_model_that_opens_its_traces_is_told_from_one_whose_prompt_does(run):
         assert found["vocabulary"] == vocabulary | {"opening": opening}
 
 
-def test_a_recipe_changed_since_is_told_and_not_mixed_in(run):
+def test_a_recipe_changed_since_is_reported_and_not_mixed_in(run):
     recipe = synthetic.recipe()
     for name in ("cirf_full", "direct_sft", "sft_cot"):
         put(run / "models" / name, "stage.json", {"section": section(recipe)})

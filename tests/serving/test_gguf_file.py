@@ -141,7 +141,7 @@ def test_where_no_more_can_be_written_nothing_is_left(tiny: Any, tmp_path: Path)
     assert not list((tmp_path / "out").iterdir())
 
 
-def test_the_ways_of_cutting_are_told_apart(tiny: Any) -> None:
+def test_the_ways_of_cutting_are_distinguished(tiny: Any) -> None:
     tokenizer = tiny.build_tokenizer()
     for name, way in ways().items():
         tokenizer.backend_tokenizer.pre_tokenizer = way

@@ -121,7 +121,7 @@ class TestInChromium:
         page.wait(DONE)
         assert calls
 
-    def test_what_is_typed_is_shown_as_text_and_errors_are_told(self, page: Browser) -> None:
+    def test_what_is_typed_is_shown_as_text_and_errors_are_reported(self, page: Browser) -> None:
         ask(page, "<img src=x onerror=alert(1)>" * 40)
         page.wait(DONE)
         assert "send less" in shown(page, 0, ".fault") and page.run("document.images.length") == 0

@@ -70,7 +70,7 @@ def test_who_does_not_send_a_request_is_cut_off(models: list[ServedModel], sent:
         assert slow.recv(100) == b""
 
 
-def test_who_sends_half_a_request_is_told_and_cut_off(models: list[ServedModel]) -> None:
+def test_who_sends_half_a_request_is_answered_and_cut_off(models: list[ServedModel]) -> None:
     with Running(models, slow=0.3) as running, running.connect() as slow:
         slow.sendall(HEAD + b"\r\n{")
         summary = b""
@@ -154,7 +154,7 @@ def test_the_command_serves_answers_and_stops_cleanly(folders: tuple[Path, Path]
     assert "stopped" in said and "Traceback" not in said and "long-enough" not in said
 
 
-def test_what_cannot_be_served_is_told_in_a_sentence(folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_served_is_reported_in_a_sentence(folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     main = folders[0]
     assert "name a variable that holds a key with --api-key-env" in tinyrun.cirf("serve", main, "--host", "0.0.0.0").error()
     monkeypatch.setenv("CIRF_TEST_KEY", "short")

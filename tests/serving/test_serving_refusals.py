@@ -69,7 +69,7 @@ def check(summary: Any) -> dict[str, Any]:
         ({"model": "prose", "cirf": {"explain": True}}, 400, "not_functional", "cirf.explain"),
     ],
 )
-def test_what_cannot_be_answered_is_told_why(server: Running, change: Any, status: int, code: str, param: str | None) -> None:
+def test_what_cannot_be_answered_is_reported_why(server: Running, change: Any, status: int, code: str, param: str | None) -> None:
     found, _, summary = server.chat(question("Hi?") | change)
     error = check(summary)
     assert (found, error["code"], error["param"]) == (status, code, param)
@@ -148,7 +148,7 @@ def test_this_machines_names_are_answered_and_pages_of_others_not(server: Runnin
     assert server.send("GET", "/health", headers={"Host": f"localhost:{port}", "Origin": f"http://localhost:{port}"})[0] == 200
 
 
-def test_a_fault_before_the_application_is_told_as_one(server: Running, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+def test_a_fault_before_the_application_is_reported_as_one(server: Running, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
     monkeypatch.setattr("cirf.serving.server._host", lambda header: 1 / 0)
     status, headers, body = server.send("GET", "/health")
     assert status == 500 and headers["content-type"] == "application/json"
@@ -316,7 +316,7 @@ texts = st.lists(st.sampled_from(PIECES), max_size=12)
 
 
 @given(texts, st.booleans(), st.booleans())
-def test_told_piece_by_piece_it_is_what_is_read_in_the_whole(pieces: list[str], opened: bool, cut: bool) -> None:
+def test_read_piece_by_piece_it_is_what_is_read_in_the_whole(pieces: list[str], opened: bool, cut: bool) -> None:
     names, whole = token_names(4), "".join(pieces)
     reader, reasoning, content = StreamReader(names, opened), "", ""
     for end in range(len(whole) + 1):
@@ -339,7 +339,7 @@ def test_told_piece_by_piece_it_is_what_is_read_in_the_whole(pieces: list[str], 
 
 
 @given(texts)
-def test_prose_is_told_without_the_blanks_around_it(pieces: list[str]) -> None:
+def test_prose_is_reported_without_the_blanks_around_it(pieces: list[str]) -> None:
     reader, content, whole = StreamReader(None), "", "".join(pieces)
     for end in range(len(whole) + 1):
         content += reader.more(whole[:end], over=False)[1]

@@ -516,7 +516,7 @@ def test_a_verdict_names_its_letter(letter: str, frame: str) -> None:
         ("} >", "> )"), ("1/2", "1 2"), ("x", "-x"),
     ],
 )  # fmt: skip
-def test_signs_that_mean_something_tell_texts_apart(ours: str, theirs: str) -> None:
+def test_signs_that_mean_something_distinguish_texts(ours: str, theirs: str) -> None:
     assert not equal_answers("text", ours, theirs)
 
 
@@ -538,7 +538,7 @@ def test_normalising_twice_changes_nothing(text: str) -> None:
 
 
 @given(st.text(alphabet="0123456789.,/-$%e ×^{}\\frac thmilon", max_size=80))
-def test_numbers_stand_where_they_say(text: str) -> None:
+def test_numbers_are_where_they_say(text: str) -> None:
     text = f"{plain(text)} so 12"
     numbers = find_numbers(text)
     assert numbers[-1].value == 12 and numbers[-1].end == len(text)

@@ -257,7 +257,7 @@ def test_bbh_answers_by_subset(subset: str) -> None:
     assert (problem.choices is not None) == (kind == "option")
 
 
-def test_bbh_options_stand_once() -> None:
+def test_bbh_options_occur_once() -> None:
     problem = read("bbh", config="snarks", input=LETTERED, target="(B)")
     assert (problem.question, problem.choices, problem.answer) == ("What has the hen?", ("a red ball", "a blue ball"), "B")
     assert get("bbh").render(problem) == "What has the hen?\nA. a red ball\nB. a blue ball"

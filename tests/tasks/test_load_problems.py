@@ -184,7 +184,7 @@ def test_generated_tasks_need_no_data() -> None:
     assert all(p.rationale for p in loaded.train)
 
 
-def test_rows_of_a_question_that_is_cut_off_are_told_of(tmp_path: Path) -> None:
+def test_rows_of_a_question_that_is_cut_off_are_reported(tmp_path: Path) -> None:
     rows = [{"question": f"What is {n % 4} and 1?", "answer": str(n % 4 + 1)} for n in range(12)]
     path = write(tmp_path / "own.jsonl", rows)
     found = load(None, {"task": "jsonl", "name": "own", "train_file": str(path)}, validation=0.0)
@@ -221,7 +221,7 @@ def test_too_few_rows_is_a_warning(mirror: Path) -> None:
     ]
 
 
-def test_gsm_symbolic_beside_gsm8k_is_a_warning(mirror: Path) -> None:
+def test_gsm_symbolic_next_to_gsm8k_is_a_warning(mirror: Path) -> None:
     loaded = load(mirror, {"task": "gsm8k"}, {"task": "gsm_symbolic", "train": 5, "test": 5})
     assert "GSM8K" in loaded.report["warnings"][0]
 
@@ -378,7 +378,7 @@ def test_case_punctuation_and_spacing_do_not_hide_a_shared_run() -> None:
     assert near(problems(["one two three"], "train"), problems(["one two three"], "test")) == []  # too short to say
 
 
-def test_every_task_is_told_apart_and_templates_as_they_are() -> None:
+def test_every_task_is_distinguished_and_templates_as_they_are() -> None:
     template = "A coin is heads up. {} does not flip the coin. {} flips the coin. Is the coin still heads up?"
     train = problems([template.format("Ann", "Bob"), template.format("Cy", "Di")], "train")
     test = {"coin": problems([template.format("Ed", "Flo")], "test"), "sums": problems(["How much is two and two?"], "test")}

@@ -124,7 +124,7 @@ def test_rows_that_it_makes(tmp_path: Path) -> None:
         ("raise SystemExit(3)\n", "line 1: SystemExit: 3"),
     ],
 )
-def test_a_file_that_is_no_task_is_told_in_one_line(tmp_path: Path, text: str, message: str) -> None:
+def test_a_file_that_is_no_task_is_reported_in_one_line(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "mine.py"
     path.write_text(text)
     with pytest.raises(CirfError) as error:

@@ -197,7 +197,9 @@ def test_normal_forms_and_tidying_never_fail(text: str) -> None:
 
 
 @pytest.mark.parametrize("monster", ["9^{9^{9^{9^{9}}}}", pytest.param("(10^{10})!", marks=pytest.mark.slow)])
-def test_a_monster_is_unequal_within_the_limit_and_the_next_pair_is_fine(monster: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_huge_formula_is_unequal_within_the_limit_and_the_next_pair_is_fine(
+    monster: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     latex.COMPARER.stop()
     monkeypatch.setattr(latex, "LIMIT", 1.0)
     assert equal_answers("latex", f"2(k+{len(monster)})", f"2k+{2 * len(monster)}")

@@ -156,7 +156,7 @@ JUNK = st.sampled_from(
 
 
 @given(junk=st.lists(st.tuples(st.integers(0, 30), JUNK), max_size=12), allowed=st.sampled_from((0.05, 0.2, 0.5, 1.0)))
-def test_every_row_is_kept_or_told_of(tmp_path_factory: pytest.TempPathFactory, junk: list[Any], allowed: float) -> None:
+def test_every_row_is_kept_or_reported(tmp_path_factory: pytest.TempPathFactory, junk: list[Any], allowed: float) -> None:
     folder = tmp_path_factory.mktemp("rows")
     rows = pens(30)
     for place, row in junk:
@@ -183,7 +183,7 @@ PICK = {
 }
 
 
-def test_wrong_options_may_stand_twice(tmp_path: Path) -> None:
+def test_wrong_options_may_occur_twice(tmp_path: Path) -> None:
     path = write(tmp_path / "mine.jsonl", [PICK, PICK | {"answer": "60 km"}])
     problems = read_problems(path, "option")
     assert [problem.answer for problem in problems] == ["B", "B"]

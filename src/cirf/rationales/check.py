@@ -139,7 +139,7 @@ def some(problems: Sequence[Problem], characters: int | None = None) -> Sequence
     if there <= characters:
         return problems
     count = max(1, len(problems) * characters // there)
-    return [problems[place * len(problems) // count] for place in range(count)]
+    return [problems[index * len(problems) // count] for index in range(count)]
 
 
 def _scaled(found: TaskCheck, problems: int) -> TaskCheck:

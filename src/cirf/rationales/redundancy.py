@@ -55,14 +55,14 @@ def redundant(steps: Sequence[str], problem: Problem, sample: int = 0) -> list[R
     """The steps of a rationale that can be left out, in order; never the last conclusion, and never all of them."""
     settled, last = _settled(steps, problem)
     functions = [function_of(step) for step in steps]
-    concluding = [place for place, name in enumerate(functions) if name == "conclude"] or [len(steps) - 1]
+    concluding = [index for index, name in enumerate(functions) if name == "conclude"] or [len(steps) - 1]
     closing = concluding[-1] if last is None else last
     repeated = _repeated(steps)
     found = []
-    for place, step in enumerate(steps):
-        why = "settled" if settled is not None and place > settled else "repeats" if place in repeated else None
-        if why is not None and place != closing:
-            found.append(Redundant(problem.id, sample, place, why, functions[place], step))
+    for index, step in enumerate(steps):
+        why = "settled" if settled is not None and index > settled else "repeats" if index in repeated else None
+        if why is not None and index != closing:
+            found.append(Redundant(problem.id, sample, index, why, functions[index], step))
     return found
 
 
@@ -114,13 +114,13 @@ def _repeated(steps: Sequence[str]) -> set[int]:
     runs: set[tuple[str, ...]] = set()
     words: set[str] = set()
     found = set()
-    for place, step in enumerate(steps):
+    for index, step in enumerate(steps):
         said = _WORD.findall(step.casefold())
         own = [tuple(said[at : at + _RUN]) for at in range(len(said) - _RUN + 1)]
         new = [run for run in own if run not in runs]
         same = len(new) <= _NEW * len(own) and not any(map(_DIGIT.search, map(" ".join, new)))  # 3 * 4 after 3 + 4 is new
         if len(said) >= _FEWEST and same and words.issuperset(said[_OPENING:]):
-            found.add(place)
+            found.add(index)
         runs.update(own)
         words.update(said)
     return found

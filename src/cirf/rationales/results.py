@@ -62,10 +62,10 @@ class RuleWriter:
         rationale cut by function a step has one only where it calculates or concludes, and finds another than the last."""
         segments = tuple(map(with_points, steps.segments)) if task.decimal_commas else steps.segments
         results: list[str] = []
-        for place, segment in enumerate(segments):
-            several = place == 0 and steps.rule == "option" and option_starts(segment, len(problem.choices or ()))
+        for index, segment in enumerate(segments):
+            several = index == 0 and steps.rule == "option" and option_starts(segment, len(problem.choices or ()))
             silent = several or (steps.rule == "function" and not _concludes(segment))
-            result = "" if silent else task.result(steps.segments[place], problem, tuple(results))
+            result = "" if silent else task.result(steps.segments[index], problem, tuple(results))
             again = steps.rule == "function" and result == next(filter(None, reversed(results)), "")
             results.append("" if again else result)
         known = task.in_our_notation(problem).question
@@ -90,8 +90,8 @@ def _used(segments: Sequence[str], results: Sequence[str], question: str) -> lis
     """Of each step the values that later steps use, and its last."""
     known = numbers_in(question)
     full = []
-    for place, (segment, last) in enumerate(zip(segments, results, strict=True)):
-        later = numbers_in(*segments[place + 1 :])
+    for index, (segment, last) in enumerate(zip(segments, results, strict=True)):
+        later = numbers_in(*segments[index + 1 :])
         values = {text: number_value(text) for text in worked_out(segment) if text != last} if last else {}
         kept = [text for text, value in values.items() if value in later and value not in known]
         known |= {value for value in (*values.values(), number_value(last)) if value is not None}

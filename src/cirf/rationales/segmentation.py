@@ -152,7 +152,7 @@ def cut_all(rationales: Sequence[Rationale], section: schema.Segments, problems:
         if section.redundant == "drop" and rule == "function" and problem:
             gone = redundant([with_points(plain) if commas else plain for plain, _ in pairs], problem, rationale.sample)
             places = {row.place for row in gone}
-            pairs = [pair for place, pair in enumerate(pairs) if place not in places]
+            pairs = [pair for index, pair in enumerate(pairs) if index not in places]
         reason = _misfit(rationale.text, len(pairs), section.minimum, section.most(rule))
         if reason is not None:
             dropped.append(Dropped(rationale.problem, rationale.sample, "segments", reason))

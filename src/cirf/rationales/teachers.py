@@ -77,7 +77,7 @@ def teach(
                 f"{model}: none of its {len(rows):,} answers holds any text (finish: {rows[0].finish}); of a model that thinks "
                 "first the server must separate thoughts and answer, and max_tokens must leave room for both; then run again"
             )
-    order = {problem.id: place for place, problem in enumerate(problems)}
+    order = {problem.id: index for index, problem in enumerate(problems)}
     return sorted(taught.values(), key=lambda row: (order[row.problem], row.sample, models.index(row.model))), refused
 
 

@@ -80,27 +80,27 @@ def write_with_model(
     answers, refused = ask(first, writer, log, progress, "results")
     read = [_read(answers.get(request.key), texts, section) for request, texts in zip(first, plain, strict=True)]
     second = {
-        place: _again(request, answers[request.key], fault)
-        for place, (request, (_, fault)) in enumerate(zip(first, read, strict=True))
+        index: _again(request, answers[request.key], fault)
+        for index, (request, (_, fault)) in enumerate(zip(first, read, strict=True))
         if fault is not None and request.key in answers
     }
     better, _ = ask(list(second.values()), writer, log, progress, "results, once more")
     rule = WRITERS["llm"](section, None)
     written = []
-    for place, row in enumerate(steps):
-        results, fault = read[place]
+    for index, row in enumerate(steps):
+        results, fault = read[index]
         if results is not None:
             written.append(Written(results, "llm"))
             continue
-        if place in second:
-            results, again = _read(better.get(second[place].key), plain[place], section)
+        if index in second:
+            results, again = _read(better.get(second[index].key), plain[index], section)
             if results is not None:
                 written.append(Written(results, "llm again", fault))
                 continue
             fault = again
         problem = by_id[row.problem]
         fallen = rule.write(row, problem, tasks[problem.task])
-        written.append(Written(fallen, "rule", refused.get(first[place].key, fault)))
+        written.append(Written(fallen, "rule", refused.get(first[index].key, fault)))
     return written
 
 
@@ -110,7 +110,7 @@ def _request(
     listed = "\n".join(f"{number}. {' '.join(text.split())}" for number, text in enumerate(texts, 1))
     values = {"question": problem.question, "answer": problem.answer, "steps": listed, "count": str(len(texts))}
     if problem.choices:
-        options = (f"({chr(ord('A') + place)}) {text}" for place, text in enumerate(problem.choices))
+        options = (f"({chr(ord('A') + index)}) {text}" for index, text in enumerate(problem.choices))
         values["question"] = "\n".join((problem.question, *options))
     schema = {
         "type": "object",

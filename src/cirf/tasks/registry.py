@@ -94,11 +94,11 @@ def load_task(path: str) -> Task:
         raise CirfError(f"{path}: defines no TASK; end the file with TASK = Task(...), from cirf.tasks.task")
     if not isinstance(task, Task):
         raise CirfError(f"{path}: TASK is {type(task).__name__}, expected Task; write TASK = Task(...), from cirf.tasks.task")
-    for place, shot in enumerate(task.shots, 1):
+    for index, shot in enumerate(task.shots, 1):
         if not isinstance(shot, Shot):
-            raise CirfError(f"{path}: shots: example {place} is {type(shot).__name__}, expected Shot, from cirf.tasks.shots")
+            raise CirfError(f"{path}: shots: example {index} is {type(shot).__name__}, expected Shot, from cirf.tasks.shots")
         if wrong := _fault(shot, task):
-            raise CirfError(f"{path}: shots: example {place} ({shot.question[:40]!r}): {wrong}; fix it, or the task's parser")
+            raise CirfError(f"{path}: shots: example {index} ({shot.question[:40]!r}): {wrong}; fix it, or the task's parser")
     return dataclasses.replace(task, origin=origin)
 
 

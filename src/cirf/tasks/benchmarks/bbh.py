@@ -50,7 +50,7 @@ def read_row(row: Mapping[str, Any]) -> Problem:
     choices = None
     if kind == "option":
         question, choices = split_options(question)
-        named = [chr(65 + place) for place, choice in enumerate(choices) if normalise_text(choice) == normalise_text(target)]
+        named = [chr(65 + index) for index, choice in enumerate(choices) if normalise_text(choice) == normalise_text(target)]
         is_letter = len(target.strip("()")) == 1
         answer = parse_answer("option", target, choices) if is_letter else named[0] if len(named) == 1 else None
         if answer is None:

@@ -269,7 +269,7 @@ def _is_text(value: Any) -> bool:
 def _conversation(turns: Sequence[Any], where: str) -> tuple[str, str]:
     """The question and the target of a conversation, thoughts in tags."""
     turns_given, said = turns, [_turn(turn, where) for turn in turns]
-    last = next((place for place in range(len(said) - 1, -1, -1) if said[place][0] == "assistant"), None)
+    last = next((index for index in range(len(said) - 1, -1, -1) if said[index][0] == "assistant"), None)
     if last is None:
         raise RowError(where, "the conversation has no turn of the assistant; add the answer, or leave the row out")
     before = [(role, text) for role, text in said[:last] if text]

@@ -64,11 +64,11 @@ def _holders(train: Sequence[Problem], test: Iterable[Problem], length: int) -> 
     """The test questions' runs that occur in training questions, with the places of (some of) these."""
     tested = {run for problem in test for run in runs(problem.question, length)}
     holders: dict[Run, list[int]] = {}
-    for place, problem in enumerate(train):
+    for index, problem in enumerate(train):
         for run in tested.intersection(runs(problem.question, length)):
             held = holders.setdefault(run, [])
             if len(held) < _MOST_HOLDERS:
-                held.append(place)
+                held.append(index)
     return holders
 
 

@@ -80,8 +80,8 @@ def named(problems: Sequence[Problem], table: str, split: str) -> list[Problem]:
     own = [problem.id for problem in problems]
     use = all(own) and len(set(own)) == len(own)
     return [
-        dataclasses.replace(problem, id=f"{table}/{split}/{problem.id if use else place}", task=table)
-        for place, problem in enumerate(problems)
+        dataclasses.replace(problem, id=f"{table}/{split}/{problem.id if use else index}", task=table)
+        for index, problem in enumerate(problems)
     ]
 
 

@@ -95,7 +95,7 @@ def listed_options(text: str) -> tuple[str, ...]:
 def without_letters(choices: Sequence[str]) -> tuple[str, ...]:
     """Options' texts without the letters in front, where each has its own: ``A) apple``, ``B) chair``."""
     found = [re.match(r"\s*\(?([A-Za-z])\s?[).:]\s*(?=\S)", choice) for choice in choices]
-    if not all(match and match[1].upper() == chr(65 + place) for place, match in enumerate(found)):
+    if not all(match and match[1].upper() == chr(65 + index) for index, match in enumerate(found)):
         return tuple(choices)
     return tuple(choice[match.end() :] for choice, match in zip(choices, found, strict=True) if match)
 

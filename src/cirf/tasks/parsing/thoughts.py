@@ -108,8 +108,8 @@ def _harmony(text: str) -> tuple[str, str]:
     channels = list(_CHANNEL.finditer(text))
     thoughts = [text[: channels[0].start() if channels else len(text)]]
     rest: list[str] = []
-    for place, channel in enumerate(channels):
-        end = channels[place + 1].start() if place + 1 < len(channels) else len(text)
+    for index, channel in enumerate(channels):
+        end = channels[index + 1].start() if index + 1 < len(channels) else len(text)
         (rest if channel[1] == "final" else thoughts).append(text[channel.end() : end])
     return _joined([_CONTROL.sub("", part) for part in thoughts]), _joined([_CONTROL.sub("", part) for part in rest])
 
