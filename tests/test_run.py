@@ -508,7 +508,7 @@ def test_a_dry_run_predicts_trainings_up_to_the_stage_asked_for(workshop: tinyru
     )
     said = tinyrun.cirf("run", tried, "--out", tmp_path / "run", "--dry-run", "--until", "trials")
     assert re.search(r"^direct_sft: 36 rows, 2 trials of [\d,]+ tokens in \d+ updates each, ", said.out, re.M), said.out
-    large = workshop.recipe(tmp_path / "large.yaml", methods=["cirf_full", "cot"], codebook={"size": 100_000})
+    large = workshop.recipe(tmp_path / "large.yaml", methods=["cirf_full", "cot"], codebook={"size": 60_000})
     said = tinyrun.cirf("run", recipe, "--out", tmp_path / "run", "--dry-run", "--until", "segments")
     assert "nothing is trained" in said.out, said.out
     assert "codes for" in tinyrun.cirf("run", large, "--out", tmp_path / "run", "--dry-run", "--until", "codebook").error()

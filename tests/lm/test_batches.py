@@ -79,7 +79,7 @@ def test_batches_are_of_like_length() -> None:
 
 def test_updates_are_planned_and_a_long_warm_up_is_cut() -> None:
     section = schema.Finetune(batch_size=4, gradient_accumulation_steps=2, warmup_steps=10)
-    assert plan_updates(33, section, 2.0).__repr__() == "Plan(epoch=5, total=10, warmup=1)"
+    assert plan_updates(33, section, 2.0).__repr__() == "UpdatePlan(epoch=5, total=10, warmup=1)"
     assert plan_updates(330, section, 0.5).total == 21
     assert plan_updates(330, section, 2.0).warmup == 10
 
