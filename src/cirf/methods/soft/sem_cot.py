@@ -171,7 +171,6 @@ class SemCot(GuidedMethod):
         training, held_out = _split(material)
         if len(held_out) < settings.phase_rows:
             held_out = []  # too few for a contrastive loss
-
         read = TextStates(model, encoder.first)
 
         def pooled(texts: Sequence[list[int]]) -> torch.Tensor:
