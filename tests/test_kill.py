@@ -261,7 +261,7 @@ def test_two_processes_train_and_go_on_after_a_kill(workshop: tinyrun.Workshop, 
     assert said.count("models/cirf_full ...") == 1 and "Traceback" not in said
     whole = tinyrun.artefacts(tmp_path / "whole")
     history = json.loads(whole["models/cirf_full/history.json"])
-    assert history["updates"] == 27 and history["losses"][-1]["loss"] < history["losses"][0]["loss"]
+    assert history["updates"] == 54 and history["losses"][-1]["loss"] < history["losses"][0]["loss"]
 
     folder = tmp_path / "run"
     ledger = Ledger(folder)
