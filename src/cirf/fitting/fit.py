@@ -73,7 +73,7 @@ def fit(recipe: Recipe, sizes: Mapping[str, int] | None, count: CountTokens, exa
         more = [choices.codebook(found.steps_total), *by_results, *choices.finetune(rows, parameters, model, room)]
         more += choices.longest_row(facts.longest_question + prose)
         more += choices.caps(facts.found, exact)
-        more.append(choices.budget(facts.found))
+        more.append(choices.budget(found))
     text = draft(header, [*chosen, *more])
     return Fitted(text, tuple(_notes(facts, file, model, parameters, rows, parse(text))))
 

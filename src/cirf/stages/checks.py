@@ -155,7 +155,7 @@ def checking(context: Context, name: str, work: Path) -> dict[str, Any]:
     by_task = {task: [problem for problem in held_out if problem.task == task] for task in context.tasks}
     by_task = {task: problems for task, problems in by_task.items() if problems}
     method = get(name, context.recipe)
-    lifted = constraints_of(method) if method.learner == name and name in context.recipe.variants else {}
+    lifted = _own_constraints(context, method)
     answer(_without(context, name, lifted), name, section, by_task, work, Share.of_launch())
     rows = [row for task in by_task for row in read_rows(work / f"{task}.jsonl")]
     training = context.train()
@@ -172,16 +172,23 @@ def checking(context: Context, name: str, work: Path) -> dict[str, Any]:
 
 def limits_of(method: Method) -> dict[str, Any]:
     """The settings that limit the traces of a method which answers with another's model; none where it is trained itself."""
-    return {} if method.learner == method.name else constraints_of(method)
-
-
-def constraints_of(method: Method) -> dict[str, Any]:
-    """The settings of a method that constrain the form of its answers, other than their defaults."""
     from cirf.methods.cirf.cirf import FormSettings
 
+    if method.learner == method.name:
+        return {}
     known = {key: field.default for key, field in FormSettings.model_fields.items() if key != "grammar"}
     given = {key: getattr(method.settings, key, default) for key, default in known.items()}
     return {key: value for key, value in given.items() if value != known[key]}
+
+
+def _own_constraints(context: Context, method: Method) -> dict[str, Any]:
+    """The recipe's settings that constrain the form of a method which answers with its own model."""
+    from cirf.methods.cirf.cirf import FormSettings
+
+    variant = context.recipe.variants.get(method.name)
+    if variant is None or method.learner != method.name or not isinstance(method.settings, FormSettings):
+        return {}
+    return {key: value for key, value in variant.settings.items() if key in FormSettings.model_fields}
 
 
 def _without(context: Context, name: str, settings: Mapping[str, Any]) -> Context:
@@ -189,7 +196,7 @@ def _without(context: Context, name: str, settings: Mapping[str, Any]) -> Contex
     if not settings:
         return context
     variant = context.recipe.variants[name]
-    kept = {key: value for key, value in variant.settings.items() if key not in settings and key != "grammar"}
+    kept = {key: value for key, value in variant.settings.items() if key not in settings}
     variants = context.recipe.variants | {name: variant.model_copy(update={"settings": kept})}
     return replace(context, recipe=context.recipe.model_copy(update={"variants": variants}))
 
