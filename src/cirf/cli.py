@@ -124,7 +124,7 @@ def run(
     limit: Limit = None,
     until: Until = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print what would be done, with tokens, memory and disk; write nothing to the run.")
+        bool, typer.Option("--dry-run", help="Print what would be done, with time, memory and disk; write nothing to the run.")
     ] = False,
     trust: TrustDry = False,
     allow_env: AllowEnv = None,

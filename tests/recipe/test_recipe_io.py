@@ -70,6 +70,10 @@ def test_a_recipe_reads_with_defaults_where_it_is_silent() -> None:
             "my.yaml, line 6: codebook.size: 1,000,000,000 functional tokens are too many; use at most 65,536",
         ),
         (
+            "codebook: {sizes: [64, 70000]}",
+            "my.yaml, line 6: codebook.sizes: 70,000 functional tokens are too many; use at most 65,536",
+        ),
+        (
             "codebook: {vq_epochs: 1000000000000}",
             "my.yaml, line 6: codebook.vq_epochs: expected a whole number from 0 to 100000, found 1000000000000",
         ),
@@ -289,7 +293,7 @@ RECIPES = st.builds(
     notes=st.text(st.characters(exclude_categories=["Cs"])),
     problems=st.builds(Problems, tasks=st.lists(ENTRIES, min_size=1, max_size=3, unique_by=lambda entry: entry.task).map(tuple)),
     codebook=st.builds(
-        Codebook, dimension=st.just("backbone") | st.integers(1), sizes=st.lists(st.integers(1), max_size=40).map(tuple)
+        Codebook, dimension=st.just("backbone") | st.integers(1), sizes=st.lists(st.integers(1, 65_536), max_size=40).map(tuple)
     ),
     finetune=st.builds(
         Finetune,

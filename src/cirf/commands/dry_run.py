@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cirf.cpu.memory import free_memory
 from cirf.errors import CirfError
+from cirf.fitting.duration import in_hours, operations, speed
 from cirf.fitting.memory import GIB, parameter_count, training_memory
 from cirf.methods import learners
 
@@ -163,6 +164,9 @@ class _Trainings:
         whole = short is None or self.to_do[f"models/{name}"]  # or its short trials alone
         updates = updates_of(section, found.rows)
         memory = training_memory(recipe.backbone, section, self.sizes, found.longest, found.longest_target)
+        passes = (updates.passes * trainings if whole else 0.0) + (short or 0.0) * trials
+        work = passes * operations(section, self.sizes, found.tokens, found.target_tokens)
+        fast = speed(recipe.backbone, section, self.sizes, found.tokens / max(1, found.rows))
         made["methods"][name] = {
             "rows": found.rows,
             "epochs": updates.passes,
@@ -171,6 +175,7 @@ class _Trainings:
             "tokens_trained": int(found.tokens * updates.passes) if whole else 0,
             "trainings": trainings,
             "target_tokens_mean": round(found.target_tokens / max(1, found.rows), 1),
+            "training_seconds": round(work / fast),
             "memory_gib": round(memory / GIB, 1),
             "disk_gib": round(_disk(recipe, section, self.sizes, trainings if whole else 0) / GIB, 1),
         }
@@ -253,7 +258,8 @@ def print_estimate(made: dict[str, Any]) -> None:
             work = f"{work} after {trials}" if row["updates"] else trials
         print(
             f"{name}: {row['rows']:,} rows, {work}, {row['target_tokens_mean']} tokens a target;"
-            f" about {row['memory_gib']} GiB of memory, {row['disk_gib']} GiB of disk"
+            f" about {in_hours(row['training_seconds'])} on this machine, {row['memory_gib']} GiB of memory,"
+            f" {row['disk_gib']} GiB of disk"
         )
     large = [name for name, row in made.get("methods", {}).items() if row["memory_gib"] > made.get("free_gib", math.inf)]
     if large:

@@ -362,7 +362,7 @@ def _by_majority(voting: Mapping[str, Any] | None) -> list[str]:
 
 
 def dry(context: Context, until: str | None, as_json: bool) -> None:
-    """Print what a run would do, with tokens, memory and disk."""
+    """Print what a run would do, with time, memory and disk."""
     from cirf.commands.dry_run import estimate, print_estimate
     from cirf.run import asked_for
     from cirf.stages.model_checks import check_backbone

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import get_args
 
 from cirf.errors import CirfError
@@ -31,7 +32,7 @@ class Facts:
 
     ``alike`` of ``answers`` rows are of the ``kind``; ``odd`` is a sentence on the others (`kind_note`); ``by`` is the rule that
     cuts most rationales into a good number of steps, ``few_steps`` their share, ``through_options`` the share that goes through
-    options one by one; ``unusable`` counts the file's invalid rows, ``longest_question`` is in tokens.
+    options one by one; ``unusable`` counts the file's invalid rows; ``question_tokens``: mean, ``longest_question``: most.
     """
 
     rows: int
@@ -43,6 +44,7 @@ class Facts:
     by: Rule
     few_steps: float
     through_options: float
+    question_tokens: float
     longest_question: int
     unusable: Unusable | None
 
@@ -68,7 +70,7 @@ def look(recipe: Recipe, count: CountTokens) -> Facts:
     looked = check(problems, Rationales(), Segments(by=by), Results(working="keep"), tasks, count)
     found = looked.total
     unusable = tolerance.files[0] if tolerance.files else None
-    questions = (count(tasks[problem.task].render(problem)) for problem in problems)
+    questions = [count(tasks[problem.task].render(problem)) for problem in problems]
     alike = answers if kind == "latex" else counts[most if kind == "text" else kind]
     facts = Facts(
         len(problems),
@@ -80,6 +82,7 @@ def look(recipe: Recipe, count: CountTokens) -> Facts:
         by,
         few_steps,
         rules.get("option", 0.0),
+        fmean(questions or [0]),
         max(questions, default=0),
         unusable,
     )

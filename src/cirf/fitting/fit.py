@@ -8,10 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import PurePath
+from statistics import fmean
 
 from cirf.errors import CirfError
 from cirf.fitting import choices
 from cirf.fitting.draft import Choice, draft
+from cirf.fitting.duration import in_hours, operations, speed
 from cirf.fitting.facts import Facts, look
 from cirf.fitting.memory import Room, training_memory
 from cirf.fitting.updates import in_words, updates_of
@@ -28,7 +30,15 @@ FEW = 50
 MOSTLY_EMPTY = 0.8
 """Share of steps without a result from which on traces carry little information."""
 
+SLOW = 3600
+"""Seconds of training from which on a note says how long it takes."""
+
 _LONGEST_NAME, _LEAST = 60, 2
+
+_AROUND = 30
+"""Tokens of a chat template around a question, about."""
+
+_SMALL = "bundled:smollm2-135m-instruct"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +85,30 @@ def fit(recipe: Recipe, sizes: Mapping[str, int] | None, count: CountTokens, exa
         more += choices.caps(facts.found, exact)
         more.append(choices.budget(found))
     text = draft(header, [*chosen, *more])
-    return Fitted(text, tuple(_notes(facts, file, model, parameters, rows, parse(text))))
+    fitted = parse(text)
+    notes = [*_notes(facts, file, model, parameters, rows, fitted), *_slow(facts, fitted, sizes, rows)]
+    return Fitted(text, tuple(notes))
 
 
 def _needed(backbone: Backbone, sizes: Mapping[str, int], question: int, target: int, batch: int) -> float:
     """Bytes of a training with ``batch`` rows a forward pass, of so many tokens of the longest question and target."""
     section = Finetune(batch_size=batch, lora=Lora(rank=choices.RANK))
     return training_memory(backbone, section, sizes, question + target, target)
+
+
+def _slow(facts: Facts, recipe: Recipe, sizes: Mapping[str, int] | None, rows: int) -> Sequence[str]:
+    """A sentence where training by the recipe takes long on this machine. Only for a backbone whose configuration is there."""
+    section, found = recipe.finetune, facts.found
+    if facts.bare or sizes is None or "inside" not in sizes or found.trace_tokens is None or found.rationale_tokens is None:
+        return []
+    prompt, passes = facts.question_tokens + _AROUND, updates_of(section, rows).passes
+    targets = [found.trace_tokens, found.rationale_tokens, 1.0]
+    work = sum(operations(section, sizes, rows * passes * (prompt + target), rows * passes * target) for target in targets)
+    seconds = work / speed(recipe.backbone, section, sizes, prompt + fmean(targets))
+    if seconds < SLOW:
+        return []
+    smaller = "" if recipe.backbone.model == _SMALL else f"; --model {_SMALL} is faster, and less accurate"
+    return [f"training takes about {in_hours(seconds)} on this machine{smaller}"]
 
 
 def name_of(file: str) -> str:

@@ -35,7 +35,7 @@ class Room:
 
 
 def parameter_count(source: str | Path, recipe: Recipe) -> dict[str, int]:
-    """Parameters, layers and width of a model, from its configuration alone."""
+    """Parameters of a model (all, and those ``inside``, without embeddings), its layers and widths, by its configuration."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -53,10 +53,12 @@ def parameter_count(source: str | Path, recipe: Recipe) -> dict[str, int]:
     )
     text = config.get_text_config()
     count = sum(parameter.numel() for parameter in model.parameters())
+    ends = (model.get_input_embeddings(), model.get_output_embeddings())
+    words = {id(part.weight): part.weight.numel() for part in ends if part is not None}  # one where they are tied
     inner = getattr(text, "intermediate_size", None) or 4 * text.hidden_size  # a list where layers are of several widths
     shape = {"layers": text.num_hidden_layers, "width": text.hidden_size, "vocabulary": text.vocab_size}
     shape["inner"] = max(inner) if isinstance(inner, (list, tuple)) else inner
-    return {"parameters": count, "lora_per_rank": linear} | shape
+    return {"parameters": count, "inside": count - sum(words.values()), "lora_per_rank": linear} | shape
 
 
 _KEPT = 3.0

@@ -245,8 +245,9 @@ class Codebook(Section):
 
     @model_validator(mode="after")
     def _fits_a_vocabulary(self) -> Codebook:
-        if self.size != "auto" and self.size > _MOST_CODES:
-            raise ValueError(f"codebook.size: {self.size:,} functional tokens are too many; use at most {_MOST_CODES:,}")
+        for name, size in (("size", self.size), *(("sizes", size) for size in self.sizes)):
+            if size != "auto" and size > _MOST_CODES:
+                raise ValueError(f"codebook.{name}: {size:,} functional tokens are too many; use at most {_MOST_CODES:,}")
         return self
 
     @property
