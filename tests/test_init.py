@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +166,7 @@ def test_a_recipe_that_was_written_is_one_that_runs(kind: str, workshop: tinyrun
     assert said.code == 0, said.err
     found = json.loads(said.out)
     assert set(found["methods"]) == {"cirf_full", "sft_cot", "direct_sft"}
+    assert all(row["training_seconds"] >= 0 for row in found["methods"].values())
     (updates,) = found["updates"]
     assert not updates["too_few"] and updates["methods"] == ["cirf_full", "sft_cot", "direct_sft"]
     reason_of_epochs = reason(written.read_text(), "epochs")
@@ -322,3 +324,14 @@ def test_batches_fit_into_the_memory_that_is_free(tmp_path: Path, monkeypatch: p
             assert each.batch_size * each.gradient_accumulation_steps == 8
         assert recipe.finetune.batch_size >= section.batch_size
     assert recipe.finetune.batch_size == section.batch_size == 1  # the smallest, even where that does not fit
+
+
+def test_a_training_of_hours_is_announced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = tinyrun.write_jsonl(tmp_path / "mine.jsonl", tinyrun.sums(120))
+    sizes = {"parameters": 10**9, "inside": 10**9, "layers": 20, "width": 2048, "inner": 8192, "vocabulary": 150_000}
+    monkeypatch.setattr("cirf.commands.check.sizes_of", lambda recipe: sizes | {"lora_per_rank": 10**6})
+    for speed, announced in ((1e9, True), (1e15, False)):
+        monkeypatch.setattr(import_module("cirf.fitting.fit"), "speed", lambda *given, speed=speed: speed)
+        said = tinyrun.cirf("init", mine, "--model", NO_MODEL)
+        assert ("note: training takes about" in said.err and "hours on this machine" in said.err) == announced
+        assert parse(said.out).name == "mine"
