@@ -93,21 +93,21 @@ def test_an_update_is_that_of_plain_torch(
     tiny: Any, tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: dict[str, Any]
 ) -> None:
     drawn: list[Any] = []
-    learn = RewardTraining._learn
+    learn = RewardTraining.optimize
 
     def watched(self: RewardTraining, groups: Any) -> dict[str, float]:
         drawn.extend(groups)
         return learn(self, groups)
 
-    monkeypatch.setattr(RewardTraining, "_learn", watched)
+    monkeypatch.setattr(RewardTraining, "optimize", watched)
     training = _training(tiny, tokenizer, eval_questions=0, **keys)
     reference = _ending(tiny)
     training.run(tmp_path, SILENT, "")
     ends = {one.truncated for group in drawn for one in group}
-    assert ends == ({True, False} if training.how.truncated == "keep" else {False})
+    assert ends == ({True, False} if training.settings.truncated == "keep" else {False})
     optimizer = torch.optim.AdamW(reference.parameters(), lr=0.01, weight_decay=0.0)
     reference.requires_grad_(True)
-    _plain(reference, drawn, training.how).backward()
+    _plain(reference, drawn, training.settings).backward()
     optimizer.step()
     found, wanted = _weights(training), reference.state_dict()
     moved = max(
@@ -211,7 +211,7 @@ def test_a_kill_changes_no_byte(tiny: Any, tokenizer: Any, tmp_path: Path, keys:
     history, _ = whole.run(tmp_path / "whole", SILENT, "")
 
     def killing(place: int, output: Output) -> tuple[float, bool]:
-        killed.course.update == 6 and (_ for _ in ()).throw(KeyboardInterrupt)
+        killed.state.update == 6 and (_ for _ in ()).throw(KeyboardInterrupt)
         return _even(place, output)
 
     killed = _training(tiny, tokenizer, killing, **given)
@@ -227,8 +227,8 @@ def test_the_best_model_of_validation_is_kept_and_a_fall_ends_the_training(tiny:
     seen: dict[int, dict[str, torch.Tensor]] = {}
 
     def held_out(place: int, output: Output) -> tuple[float, bool]:
-        seen[training.course.update] = _weights(training)
-        right = training.course.update < 4 if place else training.course.update == 2
+        seen[training.state.update] = _weights(training)
+        right = training.state.update < 4 if place else training.state.update == 2
         return float(right), right
 
     training = _training(tiny, tokenizer, updates=9, eval_steps=2, max_fall=0.5)
@@ -253,7 +253,7 @@ def _asked(tiny: Any, tokenizer: Any, work: Path, judge: Judge, **keys: Any) -> 
 
     training = _training(tiny, tokenizer, watched, eval_questions=0, learning_rate=1e-9, **keys)
     history = training.run(work, SILENT, "")[0]
-    return order[:: training.how.answers], [row["questions"] for row in history["losses"]]
+    return order[:: training.settings.answers], [row["questions"] for row in history["losses"]]
 
 
 def test_each_question_comes_once_a_pass(tiny: Any, tokenizer: Any, tmp_path: Path) -> None:

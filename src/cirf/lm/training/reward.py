@@ -92,31 +92,31 @@ class RewardTraining:
     """One training; `run` does it."""
 
     def __init__(
-        self, model: Any, policy: Any, tokenizer: Any, questions: Questions, how: Reward, section: Finetune, seed: int
+        self, model: Any, policy: Any, tokenizer: Any, questions: Questions, settings: Reward, section: Finetune, seed: int
     ) -> None:
-        """``model`` is loaded to be trained as ``how.adaptation`` says, ``policy`` to answer; both are changed. ``CirfError``:
+        """``model`` is loaded to train as ``settings.adaptation`` says, ``policy`` to answer; both are changed. ``CirfError``:
         there is no question."""
         if not questions.training:
             raise CirfError("reward: there is no training question; see problems.tasks")
-        self.policy, self.tokenizer, self.questions, self.how, self.seed = policy, tokenizer, questions, how, seed
+        self.policy, self.tokenizer, self.questions, self.settings, self.seed = policy, tokenizer, questions, settings, seed
         self.encoded = {prompt: tuple(encode(tokenizer, prompt)) for prompt in {*questions.training}}
         self._base, self._section = model, section
         torch.manual_seed(seed)
-        model.requires_grad_(how.adaptation == "full")
+        model.requires_grad_(settings.adaptation == "full")
         self.model = model
-        if how.adaptation == "lora":
-            self.model = put_adapters(model, how.lora.model_copy(update={"dropout": 0.0}))
+        if settings.adaptation == "lora":
+            self.model = put_adapters(model, settings.lora.model_copy(update={"dropout": 0.0}))
         self.model.eval()  # no dropout between an answer and its gradient
         self.trained = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         self.optimizer = torch.optim.AdamW(
             self.trained.values(),
-            lr=how.learning_rate,
+            lr=settings.learning_rate,
             betas=(section.adam_beta1, section.adam_beta2),
             eps=section.adam_epsilon,
             weight_decay=0.0,
         )
         group_queries(policy)
-        self.course = _RewardState()
+        self.state = _RewardState()
         self.best: dict[str, torch.Tensor] = {}
         self.objective = Objective()
 
@@ -128,59 +128,59 @@ class RewardTraining:
             keep_freed_memory()
         self._resume(root)
         longest = max(map(len, self.encoded.values())) + self.questions.cap
-        course, stop = self.course, StopOnSignal()
+        state, stop = self.state, StopOnSignal()
         kernel = batch_kernel(self._base, self.objective, longest, str(device))
-        bar = progress.task(title, self.how.updates, "updates", course.update)
+        bar = progress.task(title, self.settings.updates, "updates", state.update)
         with disk_errors(root), kernel, in_place(self.model), stop.listening(), bar as advance:
-            before = time.perf_counter() - course.seconds
-            self._look()
-            while course.update < self.how.updates and course.ended is None:
+            before = time.perf_counter() - state.seconds
+            self._validate()
+            while state.update < self.settings.updates and state.ended is None:
                 row = self._update()
-                course.losses.append(row)
-                self._look()
-                course.seconds = time.perf_counter() - before
-                control = TrainerControl(should_save=course.update % self.how.save_steps == 0)
+                state.losses.append(row)
+                self._validate()
+                state.seconds = time.perf_counter() - before
+                control = TrainerControl(should_save=state.update % self.settings.save_steps == 0)
                 stop.on_step_end(None, None, control)
                 if control.should_save:
                     self._save(root)
                     stop.on_save(None, None, control)
                 release_freed_memory()
                 advance(1, self._line(row))
-        if self.best and course.best is not None and course.best["update"] < course.update:
+        if self.best and state.best is not None and state.best["update"] < state.update:
             self._load(self.best)
-        seconds = max(course.seconds, 1e-9)
+        seconds = max(state.seconds, 1e-9)
         timings = {
             "training_seconds": round(seconds, 3),
-            "updates": course.update,
-            "tokens_per_second": round(course.trained / seconds, 1),
-            "sampled_tokens_per_second": round(course.sampled / seconds, 1),
+            "updates": state.update,
+            "tokens_per_second": round(state.trained / seconds, 1),
+            "sampled_tokens_per_second": round(state.sampled / seconds, 1),
         }
         return self._history(), timings
 
     def _update(self) -> dict[str, Any]:
         """Draw answers, train on them, and report."""
         began = time.perf_counter()
-        course, drawn, groups = self.course, list[list[Answer]](), list[list[Answer]]()
-        course.update += 1
-        recent = course.losses[-_RECENT:]
+        state, drawn, groups = self.state, list[list[Answer]](), list[list[Answer]]()
+        state.update += 1
+        recent = state.losses[-_RECENT:]
         share = sum(row["learned"] for row in recent) / sum(row["questions"] for row in recent) if recent else 1.0
         seen = set[int]()
-        for number in range(self.how.draws):
-            missing = self.how.questions - len(groups)
+        for number in range(self.settings.draws):
+            missing = self.settings.questions - len(groups)
             if missing <= 0 or len(seen) == len(self.questions.training):
                 break
-            wanted = min(math.ceil(missing / max(share, 0.1)), 2 * self.how.questions)
+            wanted = min(math.ceil(missing / max(share, 0.1)), 2 * self.settings.questions)
             chosen = self._choose(number, wanted, seen)
             seen |= {*chosen}
             fresh = self._draw(number, chosen)
             drawn += fresh
-            groups += [kept for group in fresh if (kept := learnable(group, self.how))]
+            groups += [kept for group in fresh if (kept := learnable(group, self.settings))]
         sampling = time.perf_counter() - began
         every = [answer for group in drawn for answer in group]
         shares = [fmean(answer.right for answer in group) for group in drawn]
-        course.idle = 0 if groups else course.idle + 1
+        state.idle = 0 if groups else state.idle + 1
         row: dict[str, Any] = {
-            "update": course.update,
+            "update": state.update,
             "reward": round(fmean(answer.reward for answer in every), 6),
             "right": round(fmean(answer.right for answer in every), 6),
             "tokens": round(fmean(len(answer.ids) for answer in every), 3),
@@ -190,83 +190,83 @@ class RewardTraining:
             "all_right": sum(share == 1 for share in shares),
             "all_wrong": sum(share == 0 for share in shares),
         }
-        row |= self._learn(groups) if groups else {"loss": 0.0, "gradient_norm": 0.0, "learning_rate": 0.0}
-        course.sampled += sum(len(answer.ids) for answer in every)
-        course.trained += sum(len(answer.ids) for group in groups for answer in group)
+        row |= self.optimize(groups) if groups else {"loss": 0.0, "gradient_norm": 0.0, "learning_rate": 0.0}
+        state.sampled += sum(len(answer.ids) for answer in every)
+        state.trained += sum(len(answer.ids) for group in groups for answer in group)
         self._rates = (sampling, time.perf_counter() - began, sum(len(answer.ids) for answer in every))
-        if course.idle == _IDLE:
-            course.ended = f"no question had answers of different reward in {_IDLE} updates"
-        elif groups and row["entropy"] < self.how.min_entropy:
-            course.ended = f"the entropy of a token fell to {row['entropy']:.3g} (reward.min_entropy)"
+        if state.idle == _IDLE:
+            state.ended = f"no question had answers of different reward in {_IDLE} updates"
+        elif groups and row["entropy"] < self.settings.min_entropy:
+            state.ended = f"the entropy of a token fell to {row['entropy']:.3g} (reward.min_entropy)"
         return row
 
     def _draw(self, number: int, chosen: Sequence[int]) -> list[list[Answer]]:
         """Answers to the chosen questions, in one batch; a list for each question."""
-        how, prompts = self.how, self.questions.training
-        rows = [question for question in chosen for _ in range(how.answers)]
-        called = [f"{self.seed} {self.course.update} {number} {index}" for index in range(len(rows))]
+        settings, prompts = self.settings, self.questions.training
+        rows = [question for question in chosen for _ in range(settings.answers)]
+        called = [f"{self.seed} {self.state.update} {number} {index}" for index in range(len(rows))]
         outputs = generate(
             self.policy,
             self.tokenizer,
             [prompts[question] for question in rows],
             self.questions.cap,
-            Decoding(how.temperature, how.top_p, prefixes=SharedPrompts(self.policy)),
+            Decoding(settings.temperature, settings.top_p, prefixes=SharedPrompts(self.policy)),
             batch_size=len(rows),
             seeds=[seed_of(text) for text in called],
         )
         groups = []
         for index, question in enumerate(chosen):
             group = []
-            for output in outputs[index * how.answers : (index + 1) * how.answers]:
+            for output in outputs[index * settings.answers : (index + 1) * settings.answers]:
                 reward, right = self.questions.judge(question, output)
                 group.append(Answer(self.encoded[prompts[question]], output.ids, reward, right, output.truncated))
-            tries = self.course.tries.setdefault(str(question), [0, 0])
+            tries = self.state.tries.setdefault(str(question), [0, 0])
             tries[0], tries[1] = tries[0] + sum(answer.right for answer in group), tries[1] + len(group)
-            groups.append(self._shuffled(group, number, question) if how.shuffle else group)
+            groups.append(self._shuffled(group, number, question) if settings.shuffle else group)
         return groups
 
     def _choose(self, number: int, size: int, asked: Set[int]) -> list[int]:
         """The next ``size`` questions that were not ``asked`` in this update, or all where there are fewer."""
-        course, count = self.course, len(self.questions.training)
+        state, count = self.state, len(self.questions.training)
         size = min(size, count - len(asked))
-        if self.how.choose == "success":
-            chance = Random(f"questions {self.seed} {course.update} {number}")
-            smoothed = [(course.tries.get(str(place), [0, 0])) for place in range(count)]
+        if self.settings.choose == "success":
+            chance = Random(f"questions {self.seed} {state.update} {number}")
+            smoothed = [(state.tries.get(str(place), [0, 0])) for place in range(count)]
             shares = [(right + 1) / (tried + 2) for right, tried in smoothed]
             keys = [math.log(1 - chance.random()) / max(_SELDOM, 4 * share * (1 - share)) for share in shares]
             likeliest = sorted(range(count), key=lambda place: -keys[place])  # Efraimidis and Spirakis 2006
             return [place for place in likeliest if place not in asked][:size]
         chosen: list[int] = []
         while len(chosen) < size:
-            turn, place = divmod(course.asked, count)
+            turn, place = divmod(state.asked, count)
             order = list(range(count))
             Random(f"questions {self.seed} {turn}").shuffle(order)
             chosen += [] if order[place] in asked or order[place] in chosen else [order[place]]
-            course.asked += 1
+            state.asked += 1
         return chosen
 
     def _shuffled(self, group: list[Answer], number: int, question: int) -> list[Answer]:
         """The answers with each other's rewards."""
         rewards = [answer.reward for answer in group]
-        Random(f"rewards {self.seed} {self.course.update} {number} {question}").shuffle(rewards)
+        Random(f"rewards {self.seed} {self.state.update} {number} {question}").shuffle(rewards)
         return [
             Answer(answer.prompt, answer.ids, reward, answer.right, answer.truncated)
             for answer, reward in zip(group, rewards, strict=True)
         ]
 
-    def _learn(self, groups: Sequence[Sequence[Answer]]) -> dict[str, float]:
-        """The updates on one batch of answers."""
-        how, course = self.how, self.course
+    def optimize(self, groups: Sequence[Sequence[Answer]]) -> dict[str, float]:
+        """Update the weights on groups of answers; the measures of the update."""
+        settings, state = self.settings, self.state
         answers = [answer for group in groups for answer in group]
-        weights = token_weights([len(answer.ids) for answer in answers], how.loss, self.questions.cap)
-        rows = list(zip(answers, advantages(groups, how.scale), weights, strict=True))
+        weights = token_weights([len(answer.ids) for answer in answers], settings.loss, self.questions.cap)
+        rows = list(zip(answers, advantages(groups, settings.scale), weights, strict=True))
         passes = list(self._passes(rows))
-        rate = how.learning_rate * min(1.0, course.update / max(1, how.warmup_steps))
+        rate = settings.learning_rate * min(1.0, state.update / max(1, settings.warmup_steps))
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        measured = bool(how.beta) or (how.adaptation == "lora" and course.update % how.eval_steps == 0)
+        measured = bool(settings.beta) or (settings.adaptation == "lora" and state.update % settings.eval_steps == 0)
         old: list[torch.Tensor] = []
-        for turn in range(how.iterations):
+        for turn in range(settings.iterations):
             total, entropy, apart, tokens = 0.0, 0.0, 0.0, 0
             for index, part in enumerate(passes):
                 made = self._pass(part, old[index] if turn else None, measured)
@@ -276,7 +276,7 @@ class RewardTraining:
                 apart, tokens = apart + made["kl"], tokens + len(made["logs"])
             norm = torch.nn.utils.clip_grad_norm_(self.trained.values(), self._section.max_grad_norm)
             if not (math.isfinite(total) and math.isfinite(norm)):
-                raise CirfError(f"reward: the loss of update {course.update} is not a number; lower reward.learning_rate")
+                raise CirfError(f"reward: the loss of update {state.update} is not a number; lower reward.learning_rate")
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
             if turn == 0:
@@ -307,12 +307,12 @@ class RewardTraining:
             with torch.no_grad(), self.model.disable_adapter():
                 reference = self._logs(batch)[0]
         logs, entropy = self._logs(batch)
-        losses = token_losses(logs, logs.detach() if old is None else old, advantage, self.how)
+        losses = token_losses(logs, logs.detach() if old is None else old, advantage, self.settings)
         apart = 0.0
         if reference is not None:
             kl = divergence(logs, reference)
             apart = float(kl.detach().sum())
-            losses = losses + self.how.beta * kl if self.how.beta else losses
+            losses = losses + self.settings.beta * kl if self.settings.beta else losses
         return {"loss": losses @ weight, "logs": logs.detach(), "entropy": entropy, "kl": apart}
 
     def _logs(self, batch: dict[str, torch.Tensor]) -> tuple[torch.Tensor, float]:
@@ -321,45 +321,45 @@ class RewardTraining:
         cast = self._section.bf16 and computed_in("bfloat16", str(self.model.device)) == "bfloat16"
         with torch.autocast(device, torch.bfloat16, enabled=cast):
             logits, targets = self.objective.logits(self.model, batch)
-        every = (logits / self.how.temperature).log_softmax(dim=1)
+        every = (logits / self.settings.temperature).log_softmax(dim=1)
         with torch.no_grad():
             entropy = -float((every.exp() * every).sum())
         return every.gather(1, targets[:, None])[:, 0], entropy
 
-    def _look(self) -> None:
+    def _validate(self) -> None:
         """Validate where it is time, and keep the best model."""
-        how, course = self.how, self.course
+        settings, state = self.settings, self.state
         prompts = self.questions.held_out
-        last = course.update == how.updates or course.ended is not None
-        known = course.validation[-1]["update"] if course.validation else -1
-        if not prompts or known == course.update or not (course.update % how.eval_steps == 0 or last):
+        last = state.update == settings.updates or state.ended is not None
+        known = state.validation[-1]["update"] if state.validation else -1
+        if not prompts or known == state.update or not (state.update % settings.eval_steps == 0 or last):
             return
         outputs = generate(self.policy, self.tokenizer, prompts, self.questions.cap, batch_size=64)
         judged = [self.questions.right(index, output) for index, output in enumerate(outputs)]
         row = {
-            "update": course.update,
+            "update": state.update,
             "right": round(fmean(right for _, right in judged), 6),
             "reward": round(fmean(reward for reward, _ in judged), 6),
             "tokens": round(fmean(output.tokens for output in outputs), 3),
             "truncated": round(fmean(output.truncated for output in outputs), 6),
         }
-        course.validation.append(row)
-        if course.best is None or (row["right"], row["reward"]) > (course.best["right"], course.best["reward"]):
-            course.best = row
+        state.validation.append(row)
+        if state.best is None or (row["right"], row["reward"]) > (state.best["right"], state.best["reward"]):
+            state.best = row
             self.best = {name: p.detach().to("cpu", copy=True) for name, p in self.trained.items()}
         elif (
-            how.max_fall is not None
-            and row["right"] < course.best["right"]
-            and row["right"] <= course.best["right"] - how.max_fall
-            and course.ended is None
+            settings.max_fall is not None
+            and row["right"] < state.best["right"]
+            and row["right"] <= state.best["right"] - settings.max_fall
+            and state.ended is None
         ):
-            fell = f"from {course.best['right']:.1%} to {row['right']:.1%}"
-            course.ended = f"validation accuracy fell {fell} (reward.max_fall)"
+            fell = f"from {state.best['right']:.1%} to {row['right']:.1%}"
+            state.ended = f"validation accuracy fell {fell} (reward.max_fall)"
 
     @torch.no_grad()
     def _sync(self) -> None:
         """The trained weights into the policy."""
-        if self.how.adaptation == "full":
+        if self.settings.adaptation == "full":
             for mine, theirs in zip(self._base.parameters(), self.policy.parameters(), strict=True):
                 theirs.copy_(mine)
             return
@@ -375,13 +375,13 @@ class RewardTraining:
         self._sync()
 
     def _save(self, root: Path) -> None:
-        folder = root / f"checkpoint-{self.course.update}"
+        folder = root / f"checkpoint-{self.state.update}"
         folder.mkdir(parents=True, exist_ok=True)
         save_file({name: p.detach().contiguous() for name, p in self.trained.items()}, folder / "trainable.safetensors")
         if self.best:
             save_file(self.best, folder / "best.safetensors")
         torch.save(self.optimizer.state_dict(), folder / "optimizer.pt")
-        write_atomic(folder / "course.json", to_json(self.course.__dict__))
+        write_atomic(folder / "state.json", to_json(self.state.__dict__))
         complete(folder)
 
     def _resume(self, root: Path) -> None:
@@ -389,7 +389,7 @@ class RewardTraining:
         clean(root)
         if folder is None:
             return
-        self.course = _RewardState(**json.loads((folder / "course.json").read_text()))
+        self.state = _RewardState(**json.loads((folder / "state.json").read_text()))
         with contextlib.suppress(FileNotFoundError):
             self.best = load_file(folder / "best.safetensors")
         self.optimizer.load_state_dict(torch.load(folder / "optimizer.pt", weights_only=True))
@@ -402,24 +402,24 @@ class RewardTraining:
         line += f", entropy {row['entropy']:.2f}" if "entropy" in row else ", nothing to learn from"
         line += f", KL {row['kl']:.3g}" if "kl" in row else ""
         line += f", {tokens / sampling:,.0f} tokens/s sampled ({sampling / whole:.0%} of the time)"
-        validated = self.course.validation
+        validated = self.state.validation
         return line + (f", validation {validated[-1]['right']:.1%}" if validated else "")
 
     def _history(self) -> dict[str, Any]:
-        course, how = self.course, self.how
+        state, settings = self.state, self.settings
         counts = {"parameters": sum(p.numel() for p in self.policy.parameters())}
         counts["trainable_parameters"] = sum(p.numel() for p in self.trained.values())
-        best = {} if course.best is None else {"best_update": course.best["update"], "best_right": course.best["right"]}
+        best = {} if state.best is None else {"best_update": state.best["update"], "best_right": state.best["right"]}
         history: dict[str, Any] = {
-            "adaptation": how.adaptation,
+            "adaptation": settings.adaptation,
             "rows": len(self.questions.training),
             "validation_rows": len(self.questions.held_out),
-            "updates": course.update,
-            "learning_rate": how.learning_rate,
-            "answers": sum(row["questions"] for row in course.losses) * how.answers,
+            "updates": state.update,
+            "learning_rate": settings.learning_rate,
+            "answers": sum(row["questions"] for row in state.losses) * settings.answers,
             **counts,
             **best,
-            "losses": course.losses,
-            "validation": course.validation,
+            "losses": state.losses,
+            "validation": state.validation,
         }
-        return history | ({} if course.ended is None else {"ended": course.ended})
+        return history | ({} if state.ended is None else {"ended": state.ended})
