@@ -245,8 +245,8 @@ def test_a_killed_preparation_does_no_finished_phase_again(
 
     keys = _keys(run.parent) | {"methods": ["sem_cot"], "evaluate__latency_questions": 0}
     recipe = workshop.recipe(tmp_path / "r.yaml", **keys)
-    original, made, read = phases._epoch, [], []
-    alone = sentence_encoder.TextStates._states
+    original, made, read = phases.run_epoch, [], []
+    alone = sentence_encoder.TextStates.states
 
     def states(texts: Any, row: tuple[int, ...]) -> Any:
         read.append(row)
@@ -259,8 +259,8 @@ def test_a_killed_preparation_does_no_finished_phase_again(
         made.append(phase.name)
         return original(phase, *more)
 
-    monkeypatch.setattr(phases, "_epoch", epoch)
-    monkeypatch.setattr(sentence_encoder.TextStates, "_states", states)
+    monkeypatch.setattr(phases, "run_epoch", epoch)
+    monkeypatch.setattr(sentence_encoder.TextStates, "states", states)
     assert tinyrun.cirf("run", recipe, "--out", tmp_path / "run", "--until", "models").code != 0
     assert read
     read.clear()
@@ -283,7 +283,7 @@ def test_an_encoder_of_a_map_alone_is_taken_up_again(
     keys["variants"]["sem_cot"]["settings"]["encoder_epochs"] = 0
     recipe = workshop.recipe(tmp_path / "r.yaml", **keys)
     with monkeypatch.context() as killed:
-        killed.setattr(SemCot, "_map", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt))
+        killed.setattr(SemCot, "train_map", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt))
         assert tinyrun.cirf("run", recipe, "--out", tmp_path / "run", "--until", "models").code != 0
     said = tinyrun.cirf("run", recipe, "--out", tmp_path / "run", "--until", "models")
     assert said.code == 0, said.err

@@ -317,7 +317,7 @@ def test_embedding_is_shared(
         return embedder_call(self, some)
 
     monkeypatch.setattr(embedding.Embedder, "__call__", noted)
-    monkeypatch.setattr(embedding, "_load", lambda *_: embedder._model)
+    monkeypatch.setattr(embedding, "load_encoder", lambda *_: embedder.model)
     for found in together(lambda share: embedding.embed(texts, *how, tmp_path / "both", SILENT, share)):
         assert found[:].tobytes() == alone[:].tobytes()
     assert sorted(read) == sorted(set(texts))

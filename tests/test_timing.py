@@ -49,8 +49,8 @@ def test_models_that_do_not_fit_take_turns_on_the_same_questions(
     weights = bytes_of(finished / "models/cirf_full")
     monkeypatch.setattr(memory, "free_memory", lambda device: 6 * weights - 1)  # half of it holds less than three
     held = []
-    load_one = LoadedModels._hold
-    monkeypatch.setattr(LoadedModels, "_hold", lambda bench, source: (load_one(bench, source), held.append(len(bench.held))))
+    load_one = LoadedModels.load_model
+    monkeypatch.setattr(LoadedModels, "load_model", lambda bench, source: (load_one(bench, source), held.append(len(bench.held))))
     timing.latency(context, tmp_path)
     assert max(held) == 1
     made = json.loads((tmp_path / "timings.json").read_text())

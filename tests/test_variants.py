@@ -464,7 +464,7 @@ def test_values_and_gradients_are_torchs_own(rows: int, inputs: int, outputs: in
 def test_other_number_formats_and_a_torch_without_it_take_torchs_own(monkeypatch: pytest.MonkeyPatch) -> None:
     x, weight = torch.randn(3, 4, dtype=torch.float64), torch.randn(2, 4, dtype=torch.float64)
     assert torch.equal(linear(x, weight), torch.nn.functional.linear(x, weight))
-    monkeypatch.setattr(products, "_is_there", lambda: False)
+    monkeypatch.setattr(products, "is_available", lambda: False)
     x, weight = x.float(), weight.float()
     assert torch.equal(linear(x, weight), torch.nn.functional.linear(x, weight))
 

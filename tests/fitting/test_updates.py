@@ -96,7 +96,7 @@ def summary(keys: dict[str, Any], longest: int = 100, target: int = 0) -> float:
 def test_activations_have_the_size_of_the_numbers_computed_with(
     sixteen: bool, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cirf.cpu.number_formats._multiplies", lambda dtype: sixteen or dtype == "float32")
+    monkeypatch.setattr("cirf.cpu.number_formats.is_fast", lambda dtype: sixteen or dtype == "float32")
     monkeypatch.setattr("platform.libc_ver", lambda: ("glibc", ""))
     for adaptation in ("full", "lora"):
         hundred = summary({"adaptation": adaptation}, 200) - summary({"adaptation": adaptation})

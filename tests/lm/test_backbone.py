@@ -27,7 +27,7 @@ def saved(tiny: Any, tmp_path: Path) -> Path:
 
 
 def multiplies(monkeypatch: pytest.MonkeyPatch, sixteen_bits: bool) -> None:
-    monkeypatch.setattr("cirf.cpu.number_formats._multiplies", lambda dtype: sixteen_bits or dtype == "float32")
+    monkeypatch.setattr("cirf.cpu.number_formats.is_fast", lambda dtype: sixteen_bits or dtype == "float32")
 
 
 def test_formats_follow_what_the_model_is_for(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:

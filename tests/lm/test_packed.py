@@ -82,6 +82,6 @@ def test_what_torch_cannot_pack_stays_plain(monkeypatch: pytest.MonkeyPatch) -> 
         raise RuntimeError("not for this processor")
 
     model = nn.Sequential(nn.Linear(8, 8))
-    monkeypatch.setattr("cirf.cpu.packed._pack", refuse)
+    monkeypatch.setattr("cirf.cpu.packed.packed_weight", refuse)
     assert pack(model, smallest=1) == 0 and type(model[0]) is nn.Linear
     assert pack(nn.Sequential(nn.Linear(8, 8, device="meta")), smallest=1) == 0

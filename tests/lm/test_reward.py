@@ -157,8 +157,8 @@ def test_groups_without_advantage_give_no_divergence_either(tiny: Any, tokenizer
         own = (lambda place, output: judge(0, output)) if questions == 1 else judge
         keys: dict[str, Any] = {"adaptation": "lora", "beta": 0.5, "questions": questions, "draws": 1, "updates": 2}
         training = _training(tiny, tokenizer, own, questions, eval_questions=0, **keys)
-        draws = training._choose
-        training._choose = lambda *how, draws=draws: sorted(draws(*how))  # type: ignore[method-assign]
+        draws = training.choose
+        training.choose = lambda *how, draws=draws: sorted(draws(*how))  # type: ignore[method-assign]
         training.run(tmp_path / str(questions), SILENT, "")
         kept.append(_weights(training))
     assert all(torch.allclose(weight, kept[1][name], atol=1e-5) for name, weight in kept[0].items())

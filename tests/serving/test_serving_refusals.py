@@ -149,7 +149,7 @@ def test_this_machines_names_are_answered_and_pages_of_others_not(server: Runnin
 
 
 def test_a_fault_before_the_application_is_reported_as_one(server: Running, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
-    monkeypatch.setattr("cirf.serving.server._host", lambda header: 1 / 0)
+    monkeypatch.setattr("cirf.serving.server.host_in", lambda header: 1 / 0)
     status, headers, body = server.send("GET", "/health")
     assert status == 500 and headers["content-type"] == "application/json"
     assert json.loads(body)["error"]["code"] == "internal_error" and "division" not in str(body) and "division" in caplog.text

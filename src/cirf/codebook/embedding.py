@@ -96,11 +96,11 @@ class Embedder:
         ``CirfError`` if there is none that sentence-transformers can read.
         """
         self._section = section
-        self._model = _load(section, _located(section, source, progress), device)
+        self.model = load_encoder(section, _located(section, source, progress), device)
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         """Vectors of texts, unchanged and in their order: float32 [n x d_s]. ``CirfError`` if one is not finite."""
-        vectors = self._model.encode(list(texts), batch_size=self._section.batch_size, show_progress_bar=False)
+        vectors = self.model.encode(list(texts), batch_size=self._section.batch_size, show_progress_bar=False)
         found = np.asarray(vectors, dtype=np.float32).reshape(len(texts), -1)
         bad = np.flatnonzero(~np.isfinite(found).all(axis=1))
         if len(bad):
@@ -183,7 +183,7 @@ def _located(section: schema.Embeddings, source: Path | str, progress: Progress)
         raise CirfError(f"embeddings.model {error}") from None
 
 
-def _load(section: schema.Embeddings, folder: Path, device: str) -> SentenceTransformer:
+def load_encoder(section: schema.Embeddings, folder: Path, device: str) -> SentenceTransformer:
     if not (folder / "config.json").exists() and not (folder / "modules.json").exists():
         raise CirfError(f"embeddings.model {section.model}: no sentence embedding model in {folder}; check the name or path")
     refuse_special(folder)

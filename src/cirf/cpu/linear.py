@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """``x W^T + bias`` of x [b x k] and W [n x k]: [b x n], with its gradients; equal to torch's own up to rounding."""
-    if x.device.type != "cpu" or x.dtype != torch.float32 or not len(x) or not _is_there():
+    if x.device.type != "cpu" or x.dtype != torch.float32 or not len(x) or not is_available():
         return torch.nn.functional.linear(x, weight, bias)
     made: Tensor = _Linear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
     return made
@@ -67,7 +67,7 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 @cache
-def _is_there() -> bool:
+def is_available() -> bool:
     """Whether this torch has the operation, and it is correct."""
     try:
         one = torch.arange(6.0).reshape(2, 3)

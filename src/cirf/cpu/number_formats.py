@@ -17,7 +17,7 @@ def computed_in(dtype: str, device: str) -> str:
     numbers one by one: in training, for prompts and for batches. Only further tokens of a single answer, which are limited by
     memory, are not. On such processors the weights keep their values in ``dtype``, and everything is computed in float32.
     """
-    return "float32" if torch.device(device).type == "cpu" and not _multiplies(dtype) else dtype
+    return "float32" if torch.device(device).type == "cpu" and not is_fast(dtype) else dtype
 
 
 def widen(model: Any, dtype: str, device: str) -> None:
@@ -26,7 +26,7 @@ def widen(model: Any, dtype: str, device: str) -> None:
         model.float()
 
 
-def _multiplies(dtype: str) -> bool:
+def is_fast(dtype: str) -> bool:
     """Whether matrices of a number format are multiplied at least as fast as those of float32.
 
     bfloat16 needs AMX, or AMD's AVX-512 extension for it: Intel's was measured at 82 GFLOPS where float32 had 141, on a core of a

@@ -33,7 +33,7 @@ class PackedLinear(nn.Module):
         super().__init__()
         self.in_features, self.out_features = layer.in_features, layer.out_features
         self.register_buffer("bias", None if layer.bias is None else layer.bias.detach(), persistent=False)
-        self._packed = _pack(layer.weight.detach())
+        self._packed = packed_weight(layer.weight.detach())
         self.held_bytes = layer.weight.nbytes + (0 if layer.bias is None else layer.bias.nbytes)
         """Its bytes in memory, which are not parameters; blocks take no more."""
 
@@ -83,13 +83,13 @@ def can_pack(weight: torch.Tensor) -> bool:
     if weight.device.type != "cpu" or not torch._C._has_mkldnn:
         return False
     try:
-        return bool(torch.equal(_pack(weight.detach()[:8, :8].contiguous()).to_dense(), weight[:8, :8]))
+        return bool(torch.equal(packed_weight(weight.detach()[:8, :8].contiguous()).to_dense(), weight[:8, :8]))
     except (RuntimeError, AttributeError):  # no such operation, or not for this processor and number format
         return False
 
 
 @torch.no_grad()
-def _pack(weight: torch.Tensor) -> torch.Tensor:
+def packed_weight(weight: torch.Tensor) -> torch.Tensor:
     packed: torch.Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS)
     return packed
 

@@ -234,7 +234,7 @@ class Guard:
     async def _admit(self, scope: MutableMapping[str, Any], receive: Receive) -> bytes | None:
         """The body of an accepted request; ``None`` if its client disconnected. `Refusal` for any other."""
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
-        host = _host(headers.get(b"host", ""))
+        host = host_in(headers.get(b"host", ""))
         if self._open > self._limits.requests:
             raise Refusal(503, "too many requests are open; try again later", "overloaded", after=2)
         if self._local and not (host and is_loopback(host)):
@@ -281,7 +281,7 @@ async def refuse(refusal: Refusal, send: Send) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-def _host(header: str) -> str:
+def host_in(header: str) -> str:
     """The name or address in a Host header, without port and brackets; empty if it is malformed."""
     try:
         return urlsplit(f"//{header}").hostname or ""

@@ -100,7 +100,7 @@ class LoadedModels:
 
         free = free_memory(pick_device(self.context.recipe.backbone.device))
         first = self.groups[0][0]
-        self._hold(self.sources[first])
+        self.load_model(self.sources[first])
         weights = self._weights(first)
         count = len(self.groups)
         together = count == 1 or (free is not None and 2 * count * weights <= free)
@@ -119,7 +119,7 @@ class LoadedModels:
             self.prefixes = {turn: kept for turn, kept in self.prefixes.items() if self.sources[turn] in wanted}
             self._clean()
         for source in dict.fromkeys(self.sources[name] for name in methods):
-            self._hold(source)
+            self.load_model(source)
 
     def render(self, method: str, prompt: str) -> str:
         """The chat template around a user's turn."""
@@ -178,7 +178,7 @@ class LoadedModels:
             self.prefixes[turn].prepare(prompts)
         return self.prefixes[turn]
 
-    def _hold(self, source: str) -> None:
+    def load_model(self, source: str) -> None:
         if source not in self.held:
             self.held[source] = load(self.context, source)
             self.templates[source] = self.held[source][1].chat_template

@@ -71,7 +71,7 @@ def run_phase(phase: Phase, folder: Path, seed: int, progress: Progress = SILENT
             epoch = len(losses)
             order = list(phase.rows)
             random.Random(f"phase {phase.name} {seed} {epoch}").shuffle(order)
-            made = _epoch(phase, order, optimizer, [value for _, value in parameters])
+            made = run_epoch(phase, order, optimizer, [value for _, value in parameters])
             judged = _judge(phase)
             known = [row["held_out"] for row in losses if row["held_out"] is not None]
             losses.append({"train": made, "held_out": judged})
@@ -95,7 +95,9 @@ def phase_report(name: str, folder: Path) -> dict[str, Any]:
     return found
 
 
-def _epoch(phase: Phase, order: Sequence[int], optimizer: torch.optim.Optimizer, parameters: list[torch.nn.Parameter]) -> float:
+def run_epoch(
+    phase: Phase, order: Sequence[int], optimizer: torch.optim.Optimizer, parameters: list[torch.nn.Parameter]
+) -> float:
     total = 0.0
     for start in range(0, len(order), phase.batch):
         rows = order[start : start + phase.batch]

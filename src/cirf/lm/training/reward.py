@@ -170,7 +170,7 @@ class RewardTraining:
             if missing <= 0 or len(seen) == len(self.questions.training):
                 break
             wanted = min(math.ceil(missing / max(share, 0.1)), 2 * self.settings.questions)
-            chosen = self._choose(number, wanted, seen)
+            chosen = self.choose(number, wanted, seen)
             seen |= {*chosen}
             fresh = self._draw(number, chosen)
             drawn += fresh
@@ -225,7 +225,7 @@ class RewardTraining:
             groups.append(self._shuffled(group, number, question) if settings.shuffle else group)
         return groups
 
-    def _choose(self, number: int, size: int, asked: Set[int]) -> list[int]:
+    def choose(self, number: int, size: int, asked: Set[int]) -> list[int]:
         """The next ``size`` questions that were not ``asked`` in this update, or all where there are fewer."""
         state, count = self.state, len(self.questions.training)
         size = min(size, count - len(asked))

@@ -113,12 +113,12 @@ class TextStates:
 
     def __call__(self, rows: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
         """As `text_states`."""
-        made = [self._states(tuple(row)) for row in rows]
+        made = [self.states(tuple(row)) for row in rows]
         longest = max(map(len, made))
         mask = [[1] * len(states) + [0] * (longest - len(states)) for states in made]
         return torch.nn.utils.rnn.pad_sequence(made, batch_first=True), torch.tensor(mask, device=made[0].device)
 
-    def _states(self, row: tuple[int, ...]) -> torch.Tensor:
+    def states(self, row: tuple[int, ...]) -> torch.Tensor:
         """States [s x d] of one text."""
         if row in self._kept:
             return self._kept[row]

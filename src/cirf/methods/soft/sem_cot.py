@@ -132,7 +132,7 @@ class SemCot(GuidedMethod):
             report |= phases
         guide = load_guide(self.guide, section, model.get_input_embeddings().weight.shape[1], settings.instruction,
                            settings.places == "before", learned=True)  # fmt: skip
-        report["guide_map"] = self._map(material, model, guide, encoder, meant)
+        report["guide_map"] = self.train_map(material, model, guide, encoder, meant)
         rows = [
             {"problem": row.problem, "sample": row.sample, "given": index} | ({"short": briefs[index].text} if briefs else {})
             for index, row in enumerate(material.steps)
@@ -208,7 +208,7 @@ class SemCot(GuidedMethod):
         save_whole({"meant": meant}, meanings)
         return encoder, meant, found
 
-    def _map(
+    def train_map(
         self, material: PreparationData, model: Any, guide: Guide, encoder: SentenceEncoder | None, meant: Any
     ) -> dict[str, Any]:
         """The first part of step C: the linear map of the guide, into `_MAP`, and how it went."""
