@@ -32,7 +32,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks import machine, sinkhorn
+from benchmarks import sinkhorn
 
 PARTS = ("scale", "sweep", "solver")
 STEPS = 5
@@ -149,11 +149,11 @@ def _scale(options: argparse.Namespace, path: Path) -> dict[str, Any]:
 
 def _floors(options: argparse.Namespace, path: Path) -> dict[str, float]:
     """The least seconds of each step."""
-    peak, reads = machine.matmul_peak(), machine.read_bandwidth(path)
+    peak, reads = sinkhorn.matmul_peak(), sinkhorn.read_bandwidth(path)
     rows, hidden, codes, width = options.rows, options.hidden, options.codes, options.code_width
     network = hidden * (options.width + width)  # multiplications of the encoder a segment; the decoder has as many
     encoding, distances = 2 * rows * network, 2 * rows * codes * width
-    rounds = 2 * sinkhorn.ROUNDS * rows * codes / machine.exponentials()
+    rounds = 2 * sinkhorn.ROUNDS * rows * codes / sinkhorn.exponentials()
     assignment = (encoding + distances) / peak + rounds
     updates = rows * (12 * network - 2 * options.width * hidden)  # backward is twice forward, but no input has a gradient
     once = 4 * rows * options.width / reads
@@ -293,7 +293,7 @@ def main() -> None:
             )
     if "solver" in options.parts:
         given = ["--begin=distances", f"--codes={options.codes}", f"--pairs={options.pairs}", f"--most={options.most}"]
-        memory = options.memory or machine.available_memory() / 2e9
+        memory = options.memory or sinkhorn.available_memory() / 2e9
         print(flush=True)
         solved = sinkhorn.compare(sinkhorn.parser().parse_args([*given, f"--memory={memory}"]))
         line |= {key: solved[key] for key in ("ours", "peer", "ratio", "unit", "n")} | {"solver": solved}

@@ -12,14 +12,16 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from email.message import Message
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from benchmarks.closure import closure
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 EXTRAS = ("server", "lm-eval", "dev", "docs")
 _PERMISSIVE = "permissive: its notice must stay"
@@ -63,6 +65,8 @@ _SPELT = {
     "python software foundation license": "PSF-2.0",
     "the mit license (mit)": "MIT",
 }  # how metadata write licences, in small letters, and their SPDX names
+
+_PIN = re.compile(r"([\w.-]+)==(\S+)")
 
 
 @dataclass(frozen=True)
@@ -121,6 +125,38 @@ def why_allowed(name: str, licence: str) -> str | None:
         if all(part in ALLOWED for part in way):
             return "; ".join(sorted({ALLOWED[part] for part in way} - {_PERMISSIVE})) or _PERMISSIVE
     return None
+
+
+def requirements(name: str, extras: Iterable[str] = ()) -> list[Requirement]:
+    """What a distribution asks for in this environment, by itself or with its extras. ``PackageNotFoundError`` if it is not
+    installed."""
+    asked = [Requirement(line) for line in metadata.requires(name) or ()]
+    wanted = ("", *extras)
+    return [each for each in asked if each.marker is None or any(each.marker.evaluate({"extra": extra}) for extra in wanted)]
+
+
+def closure(name: str, extras: Iterable[str] = ()) -> dict[str, set[str]]:
+    """The distribution and all that is installed with it, by canonical name, each with the extras that it is asked for with.
+    What is not installed here is left out."""
+    found: dict[str, set[str]] = {}
+    ahead = [(canonicalize_name(name), set(extras))]
+    while ahead:
+        name, with_extras = ahead.pop()
+        if name in found and with_extras <= found[name]:
+            continue
+        try:
+            asked = requirements(name, with_extras | found.get(name, set()))
+        except metadata.PackageNotFoundError:
+            continue
+        found[name] = with_extras | found.get(name, set())
+        ahead.extend((canonicalize_name(each.name), each.extras) for each in asked)
+    return found
+
+
+def pins(constraints: Path) -> dict[str, str]:
+    """The version of each distribution that a file of constraints names, by canonical name."""
+    found = [_PIN.match(line) for line in constraints.read_text().splitlines()]
+    return {canonicalize_name(match[1]): match[2] for match in found if match}
 
 
 def entries() -> list[Entry]:

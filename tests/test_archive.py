@@ -11,9 +11,9 @@ from typing import Any
 import pandas
 import pytest
 import tinyrun
-from benchmarks import near, result_tables
-from benchmarks.result_specs import TABLES
-from benchmarks.result_tables import BLOCK, Line, Table, Trained, accuracy, less, rate, render, text, tokens, tokens_share
+from docs.research import near, result_tables
+from docs.research.result_specs import TABLES
+from docs.research.result_tables import BLOCK, Line, Table, Trained, accuracy, less, rate, render, text, tokens, tokens_share
 
 from cirf.analysis.backbones import TrainedBackbone, points_of
 from cirf.analysis.source import Run
@@ -248,8 +248,8 @@ def test_a_table_is_what_the_rows_say(table: Table) -> None:
 def test_a_page_that_differs_is_named_and_mended(
     table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("benchmarks.result_specs.TABLES", (table,))
-    monkeypatch.setattr("benchmarks.result_specs.GROUPS", {"all": TASKS})
+    monkeypatch.setattr("docs.research.result_specs.TABLES", (table,))
+    monkeypatch.setattr("docs.research.result_specs.GROUPS", {"all": TASKS})
     page = tmp_path / "docs" / "numbers.md"
     page.parent.mkdir()
     page.write_text(PAGE, encoding="utf-8")

@@ -24,7 +24,7 @@ from cirf.store.jsonl import read_rows
 SIZE = 6
 steps = st.lists(st.tuples(st.integers(0, SIZE - 1), st.text(max_size=3)), min_size=1, max_size=9)
 CONTROLS = ("single", "shuffled", "ordinal")
-RESULT_FIRST = Path(__file__).parents[1] / "benchmarks" / "result_first.py"
+RESULT_FIRST = Path(__file__).parents[1] / "docs" / "research" / "result_first.py"
 
 
 @st.composite

@@ -77,7 +77,9 @@ def test_the_readme_is_short() -> None:
     assert measured.numbers <= 30
 
 
-NAMED = re.compile(r"`((?:benchmarks|docs|examples|recipes|src|sweeps|tests)/[\w./-]+|[\w/-]+/\w+\.py)`|\b(benchmarks\.[a-z]\w*)")
+NAMED = re.compile(
+    r"`((?:benchmarks|docs|examples|recipes|src|sweeps|tests)/[\w./-]+|[\w/-]+/\w+\.py)`|\b((?:benchmarks|docs\.research)\.[a-z]\w*)"
+)
 PLACES = [ROOT / place for place in (".", "src", "src/cirf", "src/cirf/methods")]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks import coin_states, near, over_seeds, same_steps, share_of
+from docs.research import coin_states, near, over_runs, same_steps
 
 from cirf.errors import CirfError
 from cirf.records import Problem
@@ -28,8 +28,8 @@ def evaluated(folder: Path, answers: dict[str, dict[str, int]], task: str = "sum
 def test_a_question_of_all_runs_counts_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one = evaluated(tmp_path / "one", {"ours": {"a": 1, "b": 1, "c": 0}, "theirs": {"a": 0, "b": 1, "c": 1}})
     two = evaluated(tmp_path / "two", {"ours": {"a": 1, "b": 0, "d": 1}, "theirs": {"a": 0, "b": 0, "d": 0}})
-    assert share_of.over([one, two], "ours", "sums") == {"a": 1.0, "b": 0.5}
-    over_seeds.main([str(one), str(two), "--methods", "ours", "theirs", "--tasks", "sums"])
+    assert over_runs.over([one, two], "ours", "sums") == {"a": 1.0, "b": 0.5}
+    over_runs.main(["difference", str(one), str(two), "--methods", "ours", "theirs", "--tasks", "sums"])
     *lines, document = capsys.readouterr().out.splitlines()
     assert [line.partition(":")[0] for line in lines] == ["sums", "by run"]  # and not the same once more as that of all
     assert lines[-1] == "by run: +0.0, +66.7; +33.3 (-390.2 to +456.9) by their spread alone"  # 12.706 of 1/3 (Student)
@@ -38,13 +38,13 @@ def test_a_question_of_all_runs_counts_once(tmp_path: Path, capsys: pytest.Captu
     summary = json.loads(document)["by_run"]
     assert summary["differences"] == pytest.approx([0.0, 2 / 3]) and summary["mean"] == pytest.approx(1 / 3)
     assert (summary["low"], summary["high"]) == pytest.approx((1 / 3 - 12.7062 / 3, 1 / 3 + 12.7062 / 3), abs=1e-4)
-    over_seeds.main([str(one), str(two), "--methods", "ours", "theirs", "--tasks", "sums", "--against-run", str(two)])
+    runs, asked = [str(one), str(two)], ["--methods", "ours", "theirs", "--tasks", "sums", "--against-run"]
+    over_runs.main(["difference", *runs, *asked, str(two)])
     summary = json.loads(capsys.readouterr().out.splitlines()[-1])["all"]
     assert (summary["n"], summary["difference"]) == (2, 0.75)
-    runs = [str(one), str(two)]
-    over_seeds.main([*runs, "--methods", "ours", "theirs", "--tasks", "sums", "--against-run", *runs])
+    over_runs.main(["difference", *runs, *asked, *runs])
     assert "by run" not in capsys.readouterr().out  # runs named side by side need not belong together
-    over_seeds.main([str(one), "--methods", "ours", "theirs", "--tasks", "sums", "--against-run", str(one), str(two)])
+    over_runs.main(["difference", str(one), *asked, *runs])
     summary = json.loads(capsys.readouterr().out.splitlines()[-1])["all"]
     assert (summary["n"], summary["difference"]) == (2, 0.75)  # 1 and 1, less 0 and a half
 
@@ -54,7 +54,7 @@ def test_all_tasks_are_pooled_by_question_in_each_run(tmp_path: Path, capsys: py
     for folder, right in zip(folders, (1, 0), strict=True):
         evaluated(folder, {"ours": {"a": right, "b": right, "c": right}, "theirs": {"a": 0, "b": 0, "c": 0}})
         evaluated(folder, {"ours": {"a": 0}, "theirs": {"a": 1}}, task="more")  # the same name, another question
-    over_seeds.main([*map(str, folders), "--methods", "ours", "theirs", "--tasks", "sums", "more"])
+    over_runs.main(["difference", *map(str, folders), "--methods", "ours", "theirs", "--tasks", "sums", "more"])
     summary = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert [(summary[name]["n"], summary[name]["difference"]) for name in ("sums", "more", "all")] == [
         (3, 0.5),
@@ -66,7 +66,7 @@ def test_all_tasks_are_pooled_by_question_in_each_run(tmp_path: Path, capsys: py
 
 def test_a_method_next_to_itself_is_named_by_its_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one, two = evaluated(tmp_path / "one", {"ours": {"a": 1}}), evaluated(tmp_path / "two", {"ours": {"a": 0}})
-    over_seeds.main([str(one), "--methods", "ours", "ours", "--tasks", "sums", "--against-run", str(two)])
+    over_runs.main(["difference", str(one), "--methods", "ours", "ours", "--tasks", "sums", "--against-run", str(two)])
     assert "between ours and that of two, +100.0 points" in capsys.readouterr().out
 
 
@@ -75,8 +75,8 @@ def test_a_share_over_several_runs_is_that_of_a_question_s_mean(tmp_path: Path, 
     two = evaluated(tmp_path / "two", {"ours": {"a": 1, "b": 0, "d": 1}, "theirs": {"a": 1, "b": 0}})
 
     def summary(*runs: Path, of: tuple[Path, ...] = (one,)) -> tuple[float, int]:
-        given = ["--methods", "ours", "--of", "theirs", "--tasks", "sums", "--draws", "100", "--of-run", *map(str, of)]
-        share_of.main([*map(str, runs), *given])
+        given = ["--methods", "ours", "--of", "theirs", "--tasks", "sums", "--draws", "100", "--against-run", *map(str, of)]
+        over_runs.main(["share", *map(str, runs), *given])
         found = json.loads(capsys.readouterr().out.splitlines()[-1])["ours"]
         assert found["low"] <= found["share"] <= found["high"]
         return round(found["share"], 6), found["n"]
@@ -88,7 +88,7 @@ def test_a_share_over_several_runs_is_that_of_a_question_s_mean(tmp_path: Path, 
 def test_no_question_in_common_is_refused(tmp_path: Path) -> None:
     one = evaluated(tmp_path / "one", {"ours": {"a": 1}, "theirs": {"b": 1}})
     with pytest.raises(CirfError, match="no question in common"):
-        over_seeds.main([str(one), "--methods", "ours", "theirs", "--tasks", "sums"])
+        over_runs.main(["difference", str(one), "--methods", "ours", "theirs", "--tasks", "sums"])
 
 
 # Accuracy on what is not near a training question

@@ -12,14 +12,14 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-from benchmarks import closure, licences, oldest
+from benchmarks import licences, oldest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parent.parent
-PINS = closure.pins(ROOT / "constraints.txt")
+PINS = licences.pins(ROOT / "constraints.txt")
 OPEN = {"cuda-bindings"}  # constraints.txt says why
 EXTRAS = ("serve", "lm-eval", "dev", "docs")
 OSI = "License :: OSI Approved ::"
@@ -28,9 +28,9 @@ OSI = "License :: OSI Approved ::"
 def test_what_is_installed_is_pinned_with_all_that_it_asks_for() -> None:
     """Looks at the distributions that are here in their pinned version, so that it holds in any environment."""
     missing = set()
-    for name, extras in closure.closure("cirf", EXTRAS).items():
+    for name, extras in licences.closure("cirf", EXTRAS).items():
         if name == "cirf" or metadata.version(name).split("+")[0] == PINS.get(name):
-            for asked in closure.requirements(name, extras):
+            for asked in licences.requirements(name, extras):
                 fixed = any(one.operator == "==" for one in asked.specifier)
                 if not fixed and canonicalize_name(asked.name) not in PINS.keys() | OPEN:
                     missing.add(f"{asked.name} (of {name})")

@@ -1,4 +1,4 @@
-"""What functional tokens are good for (`benchmarks.uses`), on made answers, and answers recorded from a tiny run."""
+"""What functional tokens are good for (`docs.research.uses`), on made answers, and answers recorded from a tiny run."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import tinyrun
 import torch
-from benchmarks import recorded, uses
-from benchmarks.recorded import Places, kinds
+from docs.research import recorded, uses
+from docs.research.recorded import Places, kinds
 
 from cirf.store.files import write_rows
 

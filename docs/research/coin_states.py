@@ -1,6 +1,6 @@
 """Where traces of Coin Flip go wrong: at which states, whether or not the answer is right all the same.
 
-    python -m benchmarks.coin_states RUN --methods cirf_subjects terse_subjects [--task coin_flip] [--against-run RUN]
+    python -m docs.research.coin_states RUN --methods cirf_subjects terse_subjects [--task coin_flip] [--against-run RUN]
 
 RUN: a run whose methods say whom a step is about (``subjects: true``); an archive has no prompts. A state is held against the one
 that the trace itself wrote before it, ``keeps heads`` being a step of someone who does not flip a coin that shows heads: one

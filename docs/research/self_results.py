@@ -8,7 +8,7 @@ Of a right trace ``<cirf_016>48<cirf_023>72</cirf>72`` that a `cirf_full` wrote 
     #### 72
 
 The same questions, results and answers as the recipe's `cirf_self`: right results that were written, and chosen, with functional
-tokens and are learned without. Named in a recipe: ``variants: {self_results: {method: benchmarks/self_results.py}}``.
+tokens and are learned without. Named in a recipe: ``variants: {self_results: {method: docs/research/self_results.py}}``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A user's own few hundred rows: `cirf init`, `cirf run`, and whether what comes of it works.
 
-    python -m benchmarks.few_rows --data DIR --out DIR [--kinds choice,numbers] [--rows 100,300] [--seeds 1,2] [--model ID]
+    python -m docs.research.few_rows --data DIR --out DIR [--kinds choice,numbers] [--rows 100,300] [--seeds 1,2] [--model ID]
 
 Of published rows (``--data``: a mirror folder) it makes files as a user has them, of four kinds: ``choice``, problems that are
 worked out and have five options; ``numbers``; ``yesno``, with reasons; ``text``, whose answer is a phrase. Each goes through

@@ -1,8 +1,8 @@
 """Fill the tables of the pages of results from the archives in ``results/``.
 
-    python -m benchmarks.result_tables [--check]
+    python -m docs.research.result_tables [--check]
 
-A page marks where a table goes with ``<!-- table: NAME -->`` and ``<!-- end -->``; `benchmarks.result_specs` lists what each
+A page marks where a table goes with ``<!-- table: NAME -->`` and ``<!-- end -->``; `docs.research.result_specs` lists what each
 holds. ``--check`` writes nothing and fails, naming the tables, where a page differs from its archives.
 """
 
@@ -17,15 +17,15 @@ from functools import cache
 from math import fsum
 from pathlib import Path
 
-from benchmarks import over_seeds, share_of
-from benchmarks.archives import answers, archived, training
+from docs.research import over_runs
+from docs.research.over_runs import answers, archived, training
 
 from cirf.analysis.accuracy import by_question, pooled
 from cirf.analysis.pairs import Tests, compare_all
 from cirf.errors import CirfError
 from cirf.statistics import Comparison, mean, wilson
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 DRAWS, SEED = 10_000, 0
 
@@ -74,12 +74,12 @@ class Table:
 @cache
 def shares(trained: Trained, tasks: Tasks) -> dict[str, float]:
     """How often each question of the tasks was solved, 0 to 1, of those that every training was asked."""
-    return pooled({task: share_of.over(trained.folders, trained.key, task) for task in tasks})
+    return pooled({task: over_runs.over(trained.folders, trained.key, task) for task in tasks})
 
 
 @cache
 def _compared(first: Trained, second: Trained, tasks: Tasks) -> Comparison:
-    return over_seeds.difference(shares(first, tasks), shares(second, tasks))
+    return over_runs.difference(shares(first, tasks), shares(second, tasks))
 
 
 @cache
@@ -174,7 +174,7 @@ def by_training(tasks: Tasks) -> Cell:
 
     def cell(line: Line) -> str:
         methods = line.first.key, _second(line, None).key
-        found = over_seeds.spread(over_seeds.by_training(line.first.folders, methods, tasks))
+        found = over_runs.spread(over_runs.by_training(line.first.folders, methods, tasks))
         return _bounds(*found, strong=found[1] > 0 or found[2] < 0)
 
     return cell
@@ -185,7 +185,7 @@ def each_training(tasks: Tasks) -> Cell:
 
     def cell(line: Line) -> str:
         methods = line.first.key, _second(line, None).key
-        return ", ".join(_points(one, "+") for one in over_seeds.by_training(line.first.folders, methods, tasks))
+        return ", ".join(_points(one, "+") for one in over_runs.by_training(line.first.folders, methods, tasks))
 
     return cell
 
@@ -198,7 +198,7 @@ def share(tasks: Tasks, other: Trained | None = None) -> Cell:
         if second == line.first:
             return ""
         given = line.first.folders, line.first.key, second.folders, second.key, tasks, DRAWS, SEED
-        value, low, high, _ = share_of.share(*given)
+        value, low, high, _ = over_runs.share(*given)
         return f"{value:.3f} [{low:.2f}, {high:.2f}]"
 
     return cell
@@ -318,7 +318,7 @@ def pages() -> list[Path]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    from benchmarks.result_specs import GROUPS, TABLES
+    from docs.research.result_specs import GROUPS, TABLES
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; fail where a page differs from its archives")
@@ -333,7 +333,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if not check:
                 page.write_text(after, encoding="utf-8")
     if check and differing:
-        sys.exit(f"tables differ from the archives in {', '.join(differing)}; run python -m benchmarks.result_tables")
+        sys.exit(f"tables differ from the archives in {', '.join(differing)}; run python -m docs.research.result_tables")
     print(f"changed: {', '.join(differing)}" if differing else "all tables are up to date")
 
 

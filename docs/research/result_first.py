@@ -5,7 +5,7 @@ it learns::
 
     48<cirf_016>72<cirf_023></cirf>72
 
-Named in a recipe: ``variants: {result_first: {method: benchmarks/result_first.py}}``. Analyses that read a trace step by step
+Named in a recipe: ``variants: {result_first: {method: docs/research/result_first.py}}``. Analyses that read a trace step by step
 take a result for that of the token before it, so they do not hold for this one.
 """
 

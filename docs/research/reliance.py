@@ -1,6 +1,6 @@
 """What hangs on functional tokens: how much dearer the other tokens of traces are behind other functional tokens than their own.
 
-    python -m benchmarks.reliance --run RUN [--methods cirf_full cirf_bare] [--rows 128] [--seed 1]
+    python -m docs.research.reliance --run RUN [--methods cirf_full cirf_bare] [--rows 128] [--seed 1]
 
 A trained model reads traces of its run, each with its own functional tokens and with every one of them exchanged for another one,
 drawn from all the rest; results and answer stay. Shown are the losses of its functional tokens, of results (and what closes the

@@ -1,6 +1,6 @@
 """Accuracy on the test questions that share no 13 words in a row with any question that was learned from.
 
-    python -m benchmarks.near RUN --methods cirf_full sft_cot --tasks svamp multiarith [--verdicts ARCHIVE]
+    python -m docs.research.near RUN --methods cirf_full sft_cot --tasks svamp multiarith [--verdicts ARCHIVE]
 
 RUN: a run; an archive has no questions. Learned from (or held out to choose by): those with a rationale in ``segments``, fewer
 than the training split that the report's overlap is of. ``--verdicts``: where the methods were evaluated, if not in RUN; one
@@ -14,7 +14,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.share_of import over
+from docs.research.over_runs import over
 
 from cirf.errors import CirfError
 from cirf.export.archive import find

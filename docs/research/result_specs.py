@@ -1,10 +1,10 @@
-"""Which tables the pages of results hold: lines, columns and captions. `benchmarks.result_tables` fills them."""
+"""Which tables the pages of results hold: lines, columns and captions. `docs.research.result_tables` fills them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from benchmarks.result_tables import (
+from docs.research.result_tables import (
     Cell,
     Line,
     Table,

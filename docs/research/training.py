@@ -1,6 +1,6 @@
 """What a training costs: seconds per 1,000 examples of several methods on one model, the same rows and the same settings.
 
-    python -m benchmarks.training --run RUN [--methods cirf_full sft_cot coconut] [--rows 64] [--rounds 2] [--set KEY=VALUE]
+    python -m docs.research.training --run RUN [--methods cirf_full sft_cot coconut] [--rows 64] [--rounds 2] [--set KEY=VALUE]
 
 Rows, recipe and the models that a method starts from are those of a run. Every method is trained on the first rows, from
 its first update to its last, whole curriculum included, once a round, in turns; the fastest round counts. Passes are

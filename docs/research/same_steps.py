@@ -1,6 +1,6 @@
 """How many training steps say the same and have different codes, which no model could foretell.
 
-    python -m benchmarks.same_steps RUN --size 32
+    python -m docs.research.same_steps RUN --size 32
 
 RUN: a run; an archive has no steps. Steps are the same where they have the same characters, or (second line) the same but for
 case and numbers. Only steps with such a twin can tell: nats are the mean over these of the entropy of the codes that their text

@@ -1,6 +1,6 @@
 """Where a step ends, measured: each rule on each file of rationales, through to a codebook of its own.
 
-    python -m benchmarks.segmentation --data DIR [--files gsm8k.gpt-5.1 ...] [--rows 300] [--codes 32] [--out FOLDER]
+    python -m docs.research.segmentation --data DIR [--files gsm8k.gpt-5.1 ...] [--rows 300] [--codes 32] [--out FOLDER]
 
 DIR is a folder of mirrored data sets with ``rationales/TASK.TEACHER.jsonl``. For every file and rule: the share of the
 rationales that the rule can cut, steps a row, words a step, and, of a codebook trained on the same number of rows each,

@@ -1,11 +1,11 @@
 """What functional tokens are good for: do they tell when an answer is wrong, does prose asked then pay, do plans sampled alone.
 
-    python -m benchmarks.uses confidence ROWS [--run RUN] [--methods cirf_full terse]
-    python -m benchmarks.uses votes ROWS
-    python -m benchmarks.uses route ROWS [--fast cirf_full] [--slow sft_cot]
-    python -m benchmarks.uses cascade ARCHIVE [ARCHIVE] --tasks gsm8k svamp [--fast cirf_full] [--slow sft_cot]
+    python -m docs.research.uses confidence ROWS [--run RUN] [--methods cirf_full terse]
+    python -m docs.research.uses votes ROWS
+    python -m docs.research.uses route ROWS [--fast cirf_full] [--slow sft_cot]
+    python -m docs.research.uses cascade ARCHIVE [ARCHIVE] --tasks gsm8k svamp [--fast cirf_full] [--slow sft_cot]
 
-ROWS: answers with the log-probability of each token (`benchmarks.recorded`). ``confidence``: AUROC of scores of a trace, the
+ROWS: answers with the log-probability of each token (`docs.research.recorded`). ``confidence``: AUROC of scores of a trace, the
 chance that a right answer scores above a wrong one, with intervals of questions drawn anew; differences are paired. ``--run``
 has the training traces for the score of transitions. ``votes``: pass@k, majority and plans by way of sampling. ``route``: a
 trace answers, and prose where a score of the trace is below a limit, chosen on the other half of the questions as the one that is
@@ -27,8 +27,8 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
-from benchmarks.archives import archived
-from benchmarks.recorded import read
+from docs.research.over_runs import archived
+from docs.research.recorded import read
 from scipy.stats import rankdata
 
 from cirf.analysis.source import read_codes

@@ -1,6 +1,6 @@
 """Whether a method learns its rows by heart: trained on a few, then asked their questions.
 
-    python -m benchmarks.overfit RECIPE --data DIR --out DIR [--method sft_cot] [--task svamp] [--rows 64] [--epochs 20]
+    python -m docs.research.overfit RECIPE --data DIR --out DIR [--method sft_cot] [--task svamp] [--rows 64] [--epochs 20]
 
 A model that cannot give back the rows it was trained on says that something between rows, loss, saving and answering is
 broken, which an accuracy on other questions hides. The recipe's backbone and settings are kept, but for the rows (so many of

@@ -1,6 +1,6 @@
-"""Answers of a run's models with the log-probability of every token, for `benchmarks.uses`.
+"""Answers of a run's models with the log-probability of every token, for `docs.research.uses`.
 
-    python -m benchmarks.recorded RUN --questions FILE --out ROWS [--methods cirf_full terse] [--skip 300] [--votes 8]
+    python -m docs.research.recorded RUN --questions FILE --out ROWS [--methods cirf_full terse] [--skip 300] [--votes 8]
 
 The questions are those of a JSONL file, read as the run's first task (``--skip``: without the first ones, such as those it was
 trained on). Of every token written its kind, log-probability and the
