@@ -1,22 +1,21 @@
-"""Unrelated text must not score: rationales of other questions, read by each benchmark's parser, against chance.
+"""Check that the parser of each benchmark does not score unrelated text above chance.
 
     python -m benchmarks.chance --data DIR [--per-task N] [--draws 10000] [--seed 1] [--tasks NAME ...]
 
 DIR is a folder of mirrored data sets with ``rationales/TASK.TEACHER.jsonl``. Every test question (at most N of a task, and of
-each subset of BBH) is given a rationale of another question of its task, or of other tasks where it has none. The table shows how
-often an answer is read, how often it is right, what chance is, p before and after Holm's
-correction over all rows, and what a loose rule (the right letter or number anywhere) scores on the same text. The last
-line is JSON.
+each subset of BBH) gets a rationale of another question of its task, or of another task if it has none. The table shows how often
+an answer is parsed, how often it is right, chance, and p before and after Holm's correction over all rows. It also shows the
+score of a loose rule (the right letter or number anywhere) on the same text. The last line is JSON.
 
-Text unrelated to a question must not score above chance. Chance is the score of the answers read from that text when the right
-answers are permuted among the questions. A worked example, of four questions with two options::
+Chance is the score of the parsed answers after permuting the right answers among the questions. An example with four questions
+and two options::
 
     parsed   A  B  -  A        the parser's answers from the rationales of other questions
     right    A  A  B  B        one right: an accuracy of 0.25
-    dealt    B  A  A  B  ...   over all ways to deal them: 0.375 in the mean, so 0.25 is within chance
+    dealt    B  A  A  B  ...   the mean over all permutations is 0.375, so 0.25 is within chance
 
 Right answers are permuted only among questions of the same subset, kind of answer and number of options, since a parser may know
-these. The p-value is that of the permutation test: the share of deals that score at least as much.
+these. The p-value is the share of permutations that score at least as much.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ from cirf.tasks.task import Task
 from cirf.text.numerals import find_numbers, plain_numbers
 
 DRAWS = 10_000
-"""Deals of a permutation test."""
+"""Permutations of the test."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +57,7 @@ class Text:
 class Finding:
     """One task, or one subset of it, on unrelated text. Shares are of all ``n`` questions; ``adjusted`` is ``p`` after Holm.
 
-    ``loose`` is what a careless rule scores on the same text, see ``loosely_right``.
+    ``loose`` is the score of a loose rule on the same text, see ``loosely_right``.
     """
 
     task: str
@@ -82,9 +81,9 @@ class Finding:
 
 
 def unrelated(problems: Sequence[Problem], texts: Sequence[Text], seed: int) -> list[str]:
-    """A text of another question for every problem, in an order drawn by the seed.
+    """A text of another question for every problem, in a seeded order.
 
-    ``ValueError`` if no text is of another question.
+    ``ValueError`` if there is no text of another question.
     """
     order = list(texts)
     random.Random(f"unrelated {seed}").shuffle(order)
@@ -104,7 +103,7 @@ def unrelated(problems: Sequence[Problem], texts: Sequence[Text], seed: int) -> 
 def find(
     tasks: Mapping[str, tuple[Task, Sequence[Problem]]], texts: Mapping[str, Sequence[Text]], seed: int = 1, draws: int = DRAWS
 ) -> list[Finding]:
-    """A finding a task, and one a subset where a task has several kinds of answers; p-values adjusted for all of them.
+    """A finding for each task, and for each subset if a task has several kinds of answers; p-values adjusted over all of them.
 
     ``texts`` holds the rationales of each task; a task without any gets those of all others.
     """
@@ -136,8 +135,7 @@ def _judge(task: Task, problems: Sequence[Problem], outputs: Sequence[str]) -> l
 
 
 def loosely_right(task: Task, text: str, problem: Problem) -> bool:
-    """A careless evaluator's verdict: the right letter anywhere in the lower-cased text, the right number anywhere, or the right
-    words anywhere."""
+    """Verdict of a loose rule: the right letter, number or words anywhere in the lower-cased text."""
     folded, kind = text.casefold(), task.kind(problem)
     if kind == "option":
         return problem.answer.casefold() in folded
@@ -166,7 +164,7 @@ def _finding(name: str, subset: str | None, task: Task, rows: Sequence[_Judged],
 
 
 def deal(task: Task, groups: Sequence[Sequence[_Judged]], draws: int, seed: int) -> list[int]:
-    """How many answers are right in each of ``draws`` deals of the right answers, within every group by itself."""
+    """How many answers are right in each of ``draws`` permutations of the right answers within groups."""
     import numpy as np
 
     draw = np.random.default_rng(seed)
@@ -178,7 +176,7 @@ def deal(task: Task, groups: Sequence[Sequence[_Judged]], draws: int, seed: int)
         golds: dict[str, Problem] = {}
         for row in group:
             golds.setdefault(row.problem.answer, row.problem)
-        same = np.zeros((len(read) + 1, len(golds)), dtype=bool)  # the last row: nothing was read
+        same = np.zeros((len(read) + 1, len(golds)), dtype=bool)  # the last row: nothing was parsed
         for place, parsed in enumerate(read):
             same[place] = [task.equal(parsed, problem) for problem in golds.values()]
         places = {parsed: place for place, parsed in enumerate(read)}
@@ -193,7 +191,7 @@ NINE = ("gsm8k", "svamp", "multiarith", "coin_flip", "commonsense_qa", "math500"
 
 
 def first(problems: list[Problem], most: int | None) -> list[Problem]:
-    """At most so many of each subset that has answers of its own kind, or of the task."""
+    """The first questions of the task, or of each subset that has answers of its own kind."""
     kept: dict[str, int] = {}
     chosen = []
     for problem in problems:
@@ -211,7 +209,7 @@ def main() -> None:
     given.add_argument(
         "--per-task", type=int, default=None, metavar="N", help="most questions of a task or subset (default: all)"
     )
-    given.add_argument("--draws", type=int, default=DRAWS, help="deals of the permutation test")
+    given.add_argument("--draws", type=int, default=DRAWS, help="permutations of the test")
     given.add_argument("--seed", type=int, default=1)
     given.add_argument("--tasks", nargs="+", default=list(NINE), choices=NINE, metavar="NAME")
     asked = given.parse_args()

@@ -1,20 +1,19 @@
-"""A run killed a hundred times, damaged, and short of disk: what comes out, against one that nothing happened to.
+"""Kill, damage and starve runs of disk space, and compare the results with an undisturbed run.
 
     python -m benchmarks.chaos [--kills 100] [--damage 40] [--full] [--seed 0]
 
-The run is a small one of every kind of stage: a server teaches and writes results, two codebooks, learning rates to choose
-from, pruned results, prepared rows, a method that thinks in vectors, sampled runs, votes, probes, times. Its lives are forks
-of a process that has the libraries loaded.
+The run is small and has every kind of stage: teacher, results, two codebooks, learning-rate trials, pruned results, prepared
+rows, a latent method, sampled runs, votes, probes and times. Each attempt is a fork of a process that has the libraries loaded.
 
-- Kills: in a stage drawn by the seed, at a moment (SIGKILL), before a change of the disk (SIGKILL), or in the middle of a
-  write (the kernel ends the process at a file's first byte too many). The next life goes on. Once a run is whole it is held
-  against the unbroken one, byte by byte, but for files of times and pages made of them; and no row that was written down and
-  no stage that was finished may have been made twice.
-- Damage: one file of a finished run loses a bit, its second half or all; the next run must name it and come out the same.
-- ``--full``: the run lies on a file system of memory that is full again and again, and is made larger by a tenth each time;
-  the run must end with one line each time. Needs the right to mount.
+- Kills: in a random stage, at a random time (SIGKILL), before a change of the disk (SIGKILL), or inside a write (the kernel ends
+  the process at a limit of file size). The next attempt resumes. A finished run is compared with the undisturbed one, byte by
+  byte, except for files of times and pages made from them. No written row and no finished stage may be computed twice.
+- Damage: one file of a finished run loses a bit, its second half or everything. The next run must name the file and restore the
+  result.
+- ``--full``: the run is on an in-memory file system that fills up repeatedly and grows by a tenth each time. Each attempt must
+  end with one line. Needs permission to mount.
 
-A table, and a last line of JSON: a ratio of 1 means that nothing was lost, made twice or left unnamed.
+The last line is JSON; a ratio of 1 means that nothing was lost, computed twice or left unnamed.
 """
 
 from __future__ import annotations
@@ -70,12 +69,12 @@ LOADED = (
 )
 CHANGES = ("open", "os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate", "os.link", "os.chmod")
 UNBROKEN = "ledger-unbroken"
-"""Of the run that nothing strikes: rows of two questions may be alike."""
+"""Of the undisturbed run: rows of two questions may be equal."""
 
 
 @dataclass(frozen=True)
 class Doom:
-    """How a life ends in a stage: at a moment (``share`` of what it takes), at a change of the disk, or inside a write."""
+    """How an attempt ends in a stage: at a time (``share`` of the stage's time), at a change of the disk, or inside a write."""
 
     stage: str
     kind: str
@@ -84,7 +83,7 @@ class Doom:
 
 @dataclass(frozen=True)
 class Usual:
-    """What a stage takes when nothing happens: seconds, changes of the disk, and the bytes of its largest file."""
+    """Cost of an undisturbed stage: seconds, changes of the disk, and bytes of its largest file."""
 
     seconds: float
     changes: int
@@ -92,7 +91,7 @@ class Usual:
 
 
 def _watched(folder: File, ledger: File, doom: Doom | None, usual: Mapping[str, Usual], summary: Any) -> None:
-    """Have this process write every row that it finishes into the ledger, tell which stage it begins, and meet its doom."""
+    """Make this process log every finished row to the ledger, announce each stage, and end as ``doom`` says."""
     from cirf.store.files import RowLog
     from cirf.store.run_folder import RunFolder, StagePlan
 
@@ -136,7 +135,7 @@ def _watched(folder: File, ledger: File, doom: Doom | None, usual: Mapping[str, 
 
 
 def _live(arguments: Sequence[str], log: str, watch: tuple[Any, ...]) -> None:
-    """One life of the command line, in a fork."""
+    """One attempt of the command line, in a fork."""
     with open(log, "w") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
@@ -149,8 +148,10 @@ def _live(arguments: Sequence[str], log: str, watch: tuple[Any, ...]) -> None:
 
 @dataclass(frozen=True)
 class Life:
-    """How a life ended, what it said, the stages that it finished, each with its seconds and changes of the disk, and whether it
-    outlived its doom and was killed between two stages."""
+    """Exit code and output of an attempt, and name, seconds and disk changes of each finished stage.
+
+    ``missed``: the doom came too late, so the attempt was killed between two stages.
+    """
 
     code: int
     said: str
@@ -159,7 +160,7 @@ class Life:
 
 
 class Chaos:
-    """A recipe, and lives of it."""
+    """A recipe, and attempts to run it."""
 
     def __init__(self, work: File, recipe: File, seed: int) -> None:
         self.work, self.recipe, self.draw = work, recipe, random.Random(seed)
@@ -169,7 +170,7 @@ class Chaos:
     def live(
         self, folder: File, doom: Doom | None = None, usual: Mapping[str, Usual] | None = None, ledger: str = "ledger"
     ) -> Life:
-        """Run the recipe in ``folder`` to its end or its doom; where that did not strike, it dies before the next stage."""
+        """Run the recipe in ``folder`` to its end or its doom; if the doom comes too late, it ends before the next stage."""
         ours, theirs = self._forks.Pipe(duplex=False)
         log, usual = self.work / "log", usual or {}
         watch = (folder, self.work / ledger, doom, usual, theirs)
@@ -211,7 +212,7 @@ def largest(folder: File) -> int:
 
 
 def whole(folder: File) -> dict[str, str]:
-    """Hashes of what a run made, by name: without what a clock touched, the log of answers, and what was set aside."""
+    """Hashes of a run's files by name, without times, the log of answers, and files set aside."""
     import tinyrun
 
     found = {name: hashlib.sha256(data).hexdigest() for name, data in tinyrun.artefacts(folder).items()}
@@ -220,12 +221,12 @@ def whole(folder: File) -> dict[str, str]:
 
 
 def one_line(said: str) -> bool:
-    """Whether a command that failed said why in one line, and no traceback."""
+    """Whether a failed command printed the reason in one line, without a traceback."""
     return "Traceback" not in said and sum(line.startswith("cirf: ") for line in said.splitlines()) == 1
 
 
 def kills(chaos: Chaos, count: int, usual: Mapping[str, Usual], wanted: Mapping[str, str]) -> dict[str, Any]:
-    """Kill runs ``count`` times in all, and see how each comes out."""
+    """Kill runs ``count`` times in all, and check the result of each."""
     import tinyrun
 
     ended: collections.Counter[str] = collections.Counter()
@@ -240,13 +241,13 @@ def kills(chaos: Chaos, count: int, usual: Mapping[str, Usual], wanted: Mapping[
                     break
                 doom = Doom(stage, chaos.draw.choice(("moment", "change", "write")), chaos.draw.random())
                 before = tinyrun.stages(folder)
-                if stage in before:  # the doom before did not strike in time
+                if stage in before:  # the doom before came too late
                     break
                 life = chaos.live(folder, doom, usual, ledger)
                 if life.missed:
                     ended["between stages"] += 1
                 elif life.code == 0 and stage == last:
-                    pass  # it was done before it could be struck
+                    pass  # it was finished before the kill
                 elif life.code >= 0:
                     lost.append(f"{doom}: ended with {life.code}: {life.said.splitlines()[-1:]}")
                 else:
@@ -276,7 +277,7 @@ def kills(chaos: Chaos, count: int, usual: Mapping[str, Usual], wanted: Mapping[
 
 
 def damages(chaos: Chaos, count: int, folder: File, wanted: Mapping[str, str]) -> dict[str, Any]:
-    """Damage a file of a finished run, run again, ``count`` times."""
+    """Damage a file of a finished run and run again, ``count`` times."""
     import tinyrun
 
     left_out = (*tinyrun.TOUCHED_BY_A_CLOCK, "recipe.yaml", "README.md")
@@ -299,7 +300,7 @@ def damages(chaos: Chaos, count: int, folder: File, wanted: Mapping[str, str]) -
             lost.append(f"{name}: the run ended with {life.code}: {life.said.splitlines()[-1:]}")
         else:
             unsaid = f"{path}: gone, or not as it was written" not in life.said
-            if unsaid and (kind != "bit" or path.name != "stage.json"):  # which may come out as the record of another stage
+            if unsaid and (kind != "bit" or path.name != "stage.json"):  # which may turn into the record of another stage
                 lost.append(f"{name}: not named")
         if whole(folder) != wanted:
             lost.append(f"{name}: the run came out different")
@@ -307,7 +308,7 @@ def damages(chaos: Chaos, count: int, folder: File, wanted: Mapping[str, str]) -
 
 
 def full(chaos: Chaos, wanted: Mapping[str, str]) -> dict[str, Any] | None:
-    """Run on a disk that is full until it is large enough; ``None`` where nothing can be mounted."""
+    """Run on a full disk until it is large enough; ``None`` if nothing can be mounted."""
     disk, size = chaos.work / "disk", 96 * 1024
     disk.mkdir()
 

@@ -1,16 +1,18 @@
-"""The codebook at scale: a million segments of width 1,024 streamed from disk, what cost grows with, and Sinkhorn against POT.
+"""The codebook at scale: a million segments of width 1,024 streamed from disk, how cost grows, and Sinkhorn against POT.
 
     python -m benchmarks.codebook [--rows 1000000] [--width 1024] [--codes 256] [--folder /tmp] [--memory 6] [--parts scale ...]
 
-``scale``: made-up embeddings are written to ``--folder`` (it needs two float32 copies of them), then centred, quantised and
-named as the codebook stage does it, in a process of its own whose peak memory is reported: all of it (``ru_maxrss``) and what is
-its own and no file's (``RssAnon``). Each step is shown with its floor: its operations at the speed of a matrix product and of
-exponentials here, or its reads at the speed of plain reads of that very file, whichever is longer.
-``sweep``: processor seconds of an epoch of updates, of a balanced assignment (with the encoding) and of its rounds alone, at
-several numbers of segments (M), codes (K) and widths (d, of embeddings and codes alike), on one thread and in memory; the
-exponent of each is the slope of logarithms with its 95 % interval.
-``solver``: ours and POT's log-domain solver from the same distances at the largest size POT can do in ``--memory`` GB (half of
-what is free, unless given); see ``sinkhorn.py``.
+``scale`` writes random embeddings to ``--folder``, which needs space for two float32 copies. A separate process centres,
+quantises and labels them as the codebook stage does. It reports peak memory: total (``ru_maxrss``) and anonymous (``RssAnon``).
+The floor of each step is its operations at the measured speed of matrix products and exponentials, or its reads at the measured
+speed of that file, whichever takes longer.
+
+``sweep`` measures processor seconds of an epoch of updates, of a balanced assignment with encoding, and of its rounds alone. It
+varies the number of segments (M), codes (K) and the width (d, of embeddings and codes), on one thread and in memory. Exponents
+are log-log slopes with 95 % intervals.
+
+``solver`` compares with POT's log-domain solver on the same distances, at the largest size that POT can handle in ``--memory`` GB
+(default: half of the free memory); see ``sinkhorn.py``.
 
 The last line is JSON; its ratio is the solver's, above 1 if ours is faster.
 """
@@ -65,7 +67,7 @@ def _make(options: argparse.Namespace, path: Path) -> None:
 
 @contextlib.contextmanager
 def _own_memory(found: dict[str, float]) -> Iterator[None]:
-    """Look every 20 ms how much memory is the process's own."""
+    """Sample the process's anonymous memory every 20 ms."""
     over = threading.Event()
 
     def watch() -> None:
@@ -83,7 +85,7 @@ def _own_memory(found: dict[str, float]) -> Iterator[None]:
 
 
 def _timed(holder: Any, name: str, label: str, seconds: dict[str, float]) -> None:
-    """Put a function that adds its seconds to ``seconds[label]`` in the place of one."""
+    """Replace a function by one that adds its seconds to ``seconds[label]``."""
     work = getattr(holder, name)
 
     def timed(*arguments: Any, **named: Any) -> Any:
@@ -176,7 +178,7 @@ def _sweep(options: argparse.Namespace) -> dict[str, Any]:
     from scipy import stats
 
     found: dict[str, Any] = {}
-    _point(options, M=256, K=16, d=64)  # what is loaded at first use is no cost of the first size
+    _point(options, M=256, K=16, d=64)  # imports at first use must not count for the first size
     for letter, sizes in SIZES.items():
         points: dict[str, list[tuple[float, float]]] = {}
         for size in sizes:

@@ -1,13 +1,14 @@
-"""One answer at a time: as `cirf ask` and `cirf serve` write it against plain `generate` of transformers, the same answers.
+"""One answer at a time: `cirf ask` and `cirf serve` against plain `generate` of transformers, with the same answers.
 
     python -m benchmarks.decoding --model RUN/models/cirf_full [--run RUN] [--questions 20] [--rounds 5] [--threads 2]
 
-The questions are the first of the run's test problems, equally many of each task (``--run``; by default the model's own run).
-Two ways take turns at each question: plain ``generate`` on the model as transformers loads it, and ours. Times are from the
-prompt's text to the last token. The floor is the time in which the weights that a token needs, as they are saved, can be read
-once, at the bandwidth that a sum over as many bytes has here. The last line is JSON; a ratio above 1 means ours is faster.
-In float32 packed weights round otherwise, so an answer may differ where two tokens are as good: such answers are counted, and
-how far apart the two tokens were.
+The questions are the first of the run's test problems, equally many of each task (``--run``; default: the model's own run). Both
+sides answer each question in turn: plain ``generate`` on the model as transformers loads it, and ours. Times are from the
+prompt's text to the last token. The floor is the time to read the saved weights that a token needs, at the bandwidth measured
+with a sum over as many bytes. The last line is JSON; a ratio above 1 means ours is faster.
+
+In float32 packed weights round differently, so an answer may differ at a near tie. Such answers are counted, with the difference
+between the two tokens.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def plain_model(folder: File, dtype: str) -> Any:
 
 
 def _stock(model: Any, tokenizer: Any, cap: int) -> Callable[[str], tuple[int, ...]]:
-    """What a stock script does with a prompt: the ids written."""
+    """Generate as a stock script does; returns the generated ids."""
     import torch
 
     from cirf.lm.prompt import stop_ids
@@ -61,7 +62,7 @@ def _ours(served: Any, cap: int) -> Callable[[str], tuple[int, ...]]:
 
 
 def bandwidth(size: int, times: int = 5) -> float:
-    """Bytes a second that memory gives a reader: the sum of a large array, best of ``times``."""
+    """Memory bandwidth in bytes a second: the sum of a large array, best of ``times``."""
     import torch
 
     values = torch.ones(size // 4)
@@ -74,7 +75,7 @@ def bandwidth(size: int, times: int = 5) -> float:
 
 
 def first_questions(run: File, number: int) -> list[str]:
-    """Texts of the run's first test problems, equally many of each task."""
+    """Questions of the run's first test problems, equally many of each task."""
     from cirf.store.jsonl import read_rows
 
     tests = [read_rows(path) for path in sorted((run / "problems" / "test").glob("*.jsonl"))]
@@ -90,7 +91,7 @@ def weights_read(model: Any) -> int:
 
 
 def _gap(model: Any, tokenizer: Any, prompt: str, one: tuple[int, ...], other: tuple[int, ...]) -> float:
-    """Nats between the two tokens at which two answers part, in float32."""
+    """Difference in nats between the first tokens at which two answers differ, in float32."""
     import torch
 
     place = next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)) - 1)
@@ -155,7 +156,7 @@ def main() -> None:
         )
     gaps = [_gap(plain, served.tokenizer, prompts[n], written["generate"][n], written["ours"][n]) for n in parted["ours"]]
     if gaps:
-        print(f"answers that part do so between tokens {max(gaps):.3f} nats apart at most")
+        print(f"differing answers first differ between tokens at most {max(gaps):.3f} nats apart")
     print(f"floor: {read / 1e9:.2f} GB of weights at {rate / 1e9:.1f} GB/s: {1e3 * floor:.1f} ms for a pass")
     print(
         json.dumps(

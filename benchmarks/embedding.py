@@ -1,11 +1,11 @@
-"""Embedding a run's segments as a run does it, in chunks that are files, against one `SentenceTransformer.encode` of all of them.
+"""Embedding segments as a run does, in chunks that are files, against one `SentenceTransformer.encode` of all of them.
 
     python -m benchmarks.embedding [--run RUN] [--texts 4096] [--rounds 7] [--threads N] [--set KEY=VALUE]
 
-Segments are those of ``--run``, else made ones, each another text, so that knowing equal texts gains nothing; ``every segment``
-has those of the run as they come. Both sides read the same wording with the same model, already in memory, in batches of the same
-size. Ours has its weights packed (`cirf.cpu.packed`), the peer is as a stock script loads it; `encode` sorts by length. Rounds go
-in turns after one to warm up. The last line is JSON; a ratio above 1 means ours is faster.
+Segments are the distinct ones of ``--run``, otherwise random ones, so that deduplication gives no advantage. ``every segment``
+takes all segments of the run, with repetitions. Both sides read the same text with the same loaded model and batch size. Ours
+packs its weights (`cirf.cpu.packed`); the peer is loaded as in a stock script, and `encode` sorts by length. Rounds alternate
+after one warm-up. The last line is JSON; a ratio above 1 means ours is faster.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from unittest import mock
 
 
 def _made(count: int) -> list[str]:
-    """Different segments of 5 to 60 words, without numbers, which are masked."""
+    """Distinct random segments of 5 to 60 words, without numbers, which would be masked."""
     draw = random.Random("segments")
     sentence = "there are cats and dogs in the garden so each of them has four legs which gives apples coins boxes in total"
     words = sentence.split()

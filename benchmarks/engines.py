@@ -1,16 +1,16 @@
-"""The same questions to one saved model through several engines: do they write the same, and how long does each take?
+"""The same questions to one saved model in several engines: which answers differ, and how long does each take?
 
     python -m benchmarks.engines RUN [--method cirf_full] [--rows 100] [--cap 160] [--out FILE] --server NAME=URL [...]
 
-``RUN`` is a run with an evaluation of the method (or ``--asked`` is), whose questions are asked, tasks taking turns. Each
-``NAME=URL`` is a server that speaks OpenAI's chat completions and serves the run's ``models/METHOD`` (``vllm serve``, ``cirf
-serve``, ``llama-server`` with ``cirf export``'s file, ``transformers serve``); the address ends in ``/v1``, or in ``/v1#MODEL``.
-All are asked greedily, in turns of ``--block`` questions: one at a time, or ``--together`` many at once, by servers as so many
-clients and by the reference as a padded batch. Seconds of one at a time are an answer's; of several, a turn's shared among them.
+``RUN`` is a run with an evaluation of the method, whose questions are asked, alternating between tasks; ``--asked`` names another
+one. Each ``NAME=URL`` is a server with OpenAI's chat completions that serves the run's ``models/METHOD``: ``vllm serve``, ``cirf
+serve``, ``llama-server`` with the file of ``cirf export``, or ``transformers serve``. The address ends in ``/v1`` or
+``/v1#MODEL``. All decode greedily, in turns of ``--block`` questions. With ``--together`` a server gets that many requests at
+once, and the reference a padded batch; the time of a turn is then shared equally among its questions.
 
-The reference is plain ``generate`` of transformers in this process, in float32. Where an engine differs, this prints
-the place where it first does, and by how many nats the reference's own token leads the engine's there: engines that compute in
-other formats or orders differ where that is next to nothing. The last line is JSON.
+The reference is plain ``generate`` of transformers in this process, in float32. For an answer that differs, the script prints the
+first difference and by how many nats the reference's token leads there. Engines with other number formats or orders of summation
+differ where the lead is near zero. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from cirf.lm.vocabulary import TokenNames
 
 REFERENCE = "reference, float32"
-_NEAR = 0.1  # nats: what computing in 16 bits may turn round, seen on models of half a billion parameters
+_NEAR = 0.1  # nats: differences that 16-bit arithmetic may invert, seen on models of half a billion parameters
 
 
 class Said(NamedTuple):
-    """A trace without its delimiters, an answer, and the seconds they took."""
+    """A trace without its delimiters, an answer, and their seconds."""
 
     trace: str
     answer: str
@@ -56,7 +56,7 @@ def asked(folder: Path, method: str, rows: int) -> list[dict[str, Any]]:
 
 
 def server(url: str, cap: int, names: TokenNames, together: int) -> Ask:
-    """What asks a server for the model behind ``#``, else for its first one; traces that it leaves in the text are set apart."""
+    """A function that asks a server for the model after ``#``, or its first one. Traces left in the text are split off."""
     from cirf.lm.vocabulary import read_trace
 
     url, _, model = url.partition("#")
@@ -99,13 +99,13 @@ def server(url: str, cap: int, names: TokenNames, together: int) -> Ask:
 
 
 def shared(said: Sequence[Said], started: float) -> list[Said]:
-    """The same with the time since then dealt out among them."""
+    """The same answers, with the time since ``started`` shared equally among them."""
     each = (time.perf_counter() - started) / len(said)
     return [one._replace(seconds=each) for one in said]
 
 
 class Plain:
-    """Plain ``generate`` of the saved folder on the CPU, and how sure it is of what it writes."""
+    """Plain ``generate`` of the saved model on the CPU, with its log-probabilities."""
 
     def __init__(self, folder: Path, dtype: str, cap: int, names: TokenNames, together: int) -> None:
         import torch
@@ -120,7 +120,7 @@ class Plain:
         self._stops = frozenset(stop_ids(model, self.tokenizer))
 
     def __call__(self, questions: Sequence[str]) -> list[Said]:
-        """Its answers."""
+        """Generate the answers."""
         size = self._together
         return [said for start in range(0, len(questions), size) for said in self._answers(questions[start : start + size])]
 
@@ -138,8 +138,8 @@ class Plain:
         return shared([Said(trace.strip(), answer.strip()) for trace, answer in read], started)
 
     def apart(self, question: str, ours: Said, theirs: Said) -> dict[str, Any]:
-        """Where another answer first differs from ours and by how many nats ours leads there; ``leads`` is ``None`` where one of
-        them is not whole (cut off, or no trace) or both are the same tokens, and nothing can be compared."""
+        """Where another answer first differs from ours, and by how many nats our token leads there. ``leads`` is ``None`` if
+        nothing can be compared: one of them is incomplete (truncated, no trace) or both have the same tokens."""
         import torch
 
         from cirf.lm.vocabulary import opened_by_prompt

@@ -1,11 +1,10 @@
-"""An evaluation in padded batches against the same questions put one at a time to plain ``generate``.
+"""An evaluation in padded batches against plain ``generate`` with one question at a time.
 
     python -m benchmarks.evaluation --data DIR [--run RUN] [--method cirf_full] [--task gsm8k] [--rows 100] [--dtype float32]
 
-With ``--run`` the model is that run's; without, the bundled Qwen2.5-Coder-0.5B asked by ``cot`` or ``direct``. Both sides get
-the same prompts, caps, number format and threads; both answer greedily and are read by the same parser. In 16 bits a padded
-batch rounds otherwise than a single row, so a few answers may differ there. The last line is JSON; a ratio above 1 means
-batches are faster.
+With ``--run`` the model is that run's; otherwise the bundled Qwen2.5-Coder-0.5B with ``cot`` or ``direct``. Both sides get the
+same prompts, caps, number format and threads, decode greedily and use the same parser. In 16 bits a padded batch rounds
+differently from a single row, so a few answers may differ. The last line is JSON; a ratio above 1 means batches are faster.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ def _recipe(options: argparse.Namespace) -> Any:
 
 
 def _one_at_a_time(model: Any, tokenizer: Any, prompts: list[str], cap: int) -> list[str]:
-    """What anyone would write: tokenise, generate, decode."""
+    """The plain loop: tokenise, generate, decode."""
     import torch
 
     texts = []
@@ -56,7 +55,7 @@ def _one_at_a_time(model: Any, tokenizer: Any, prompts: list[str], cap: int) -> 
 
 
 def main() -> None:
-    """Run both, compare what they read, print the table and the line of JSON."""
+    """Run both, compare their parsed answers, print the table and the line of JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True)
     parser.add_argument("--run", type=File)

@@ -1,11 +1,11 @@
-"""The decoder that SIM-CoT trains with a model: its groups cut into passes that pad little, against one padded pass of all.
+"""SIM-CoT's auxiliary decoder: its steps in passes with little padding, against one padded pass over all of them.
 
     python -m benchmarks.explaining --run RUN [--rows 4] [--batches 4] [--thoughts 3]
 
-Groups are those of the last stage of a run's rationales, batches rows of like length drawn by a seed, the model the run's
-backbone under adapters. Each batch's gradients are made both ways in turns, and must agree; seconds are sums.
-``positions`` are places of the decoder's passes for a row, ``held``: the most bytes kept for the backward pass. The last line is
-JSON; a ratio above 1 means cut passes are faster.
+Steps are those of the last stage of a run's rationales, in seeded batches of rows of similar length; the model is the run's
+backbone with adapters. Each batch's gradients are computed both ways in turn and must agree; seconds are sums. ``positions`` are
+the decoder's positions a row, ``held`` the peak bytes kept for the backward pass. The last line is JSON; a ratio above 1 means
+that split passes are faster.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-_SLACK = {True: 1e-3, False: 0.1}  # by which gradients may be apart, of their length, in 32 and in 16 bits
+_SLACK = {True: 1e-3, False: 0.1}  # allowed relative difference of gradients, in 32 and in 16 bits
 
 
 def batches(run: Path, tokenizer: Any, rows: int, count: int, groups: int) -> list[list[list[list[int]]]]:
-    """What is to be said in each of ``count`` batches: ids by group by row."""
+    """The targets of ``count`` batches: ids by group by row."""
     from cirf.lm.prompt import end_token
     from cirf.lm.training.batches import LengthSampler
     from cirf.methods.curricula import aligned, groups_of
@@ -124,7 +124,7 @@ def main() -> None:
         print(f"{name:6}{row['seconds']:9.1f}{row['positions'] / count:17.0f}{row['held'] / 1e9:10.2f}")
     print(f"gradients differ by {apart:.1e} of their length")
     if apart > _SLACK[base.dtype == torch.float32]:
-        raise SystemExit("the two ways do not come to the same gradients")
+        raise SystemExit("the two ways have different gradients")
     summary = {name: {key: round(value, 3) for key, value in row.items()} for name, row in total.items()}
     print(json.dumps({"benchmark": "explaining", "ratio": round(ratio, 2), "n": count, "apart": apart, "ways": summary}))
 

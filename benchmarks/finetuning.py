@@ -1,4 +1,4 @@
-"""Fine-tuning on a run's rows as we do it against TRL's `SFTTrainer`, each in processes of its own, turn about.
+"""Fine-tuning on a run's rows with cirf and with TRL's `SFTTrainer`, alternating, each in its own process.
 
     python -m benchmarks.finetuning --peer-python VENV/bin/python [--model bundled:smollm2-135m-instruct --training full|lora]
         [--run RUN] [--method cirf_full] [--rows 80] [--rounds 5] [--settings NAME ...] [--threads N]
@@ -6,13 +6,15 @@
     python3.11 -m venv VENV && VENV/bin/pip install torch==2.13.0   # alone, from an index of CPU builds
     VENV/bin/pip install transformers==5.23.0 trl==1.16.0 peft==0.21.2 datasets==5.2.0 accelerate==1.15.0
 
-Rows are those of ``--run``, else of the quickstart, whose stages up to the traces are then made first. Both sides get the same
-weights with the same rows for the new tokens, the same rows in the same order (which has rows of like length in a batch), update
-sizes, optimiser, schedule and number format: bfloat16, or float32 where the processor is faster in it. TRL is tried
-with every setting for a few updates first; the best counts. How far the losses of TRL's own settings are from one another's is
-printed with how far ours are. *Useful tokens* are those of rows, not padding; the first updates are not timed. ``floor`` is 6 x
-parameters x useful tokens (4 with adapters: frozen weights get no gradient) over the speed of a large product here. Both clocks
-are printed, since on a busy machine CPU seconds are the fairer ones. The last line is JSON; a ratio above 1 means ours is faster.
+Rows are those of ``--run``, otherwise of the quickstart, whose stages up to the traces are then run first. Both sides get the
+same weights, including rows for new tokens, and the same training rows in the same length-grouped order. Update size, optimiser,
+schedule and number format are equal: bfloat16, or float32 where the processor is faster with it. TRL is first tried with every
+setting for a few updates, and the fastest one is used. The differences of losses between TRL's own settings are printed next to
+those to ours.
+
+*Useful tokens* exclude padding; the first updates are not timed. ``floor`` is 6 x parameters x useful tokens (4 with adapters,
+since frozen weights need no gradient) over the measured speed of a large matrix product. Both wall and CPU time are printed; on a
+busy machine CPU time is fairer. The last line is JSON; a ratio above 1 means ours is faster.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ WARM = 3
 
 
 def prepare(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """Write model, rows and settings that both sides read; returns the settings."""
+    """Write model, rows and settings for both sides; returns the settings."""
     from cirf.cpu import number_formats
     from cirf.lm import backbone, vocabulary
     from cirf.lm.prompt import end_token
@@ -109,7 +111,7 @@ def prepare(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "batch_size": section.batch_size,
         "gradient_accumulation_steps": section.gradient_accumulation_steps,
         "dtype": number_formats.computed_in("bfloat16" if section.bf16 else "float32", "cpu"),  # of products
-        "weights": number_formats.computed_in(recipe.backbone.dtype, "cpu"),  # that adapters leave as they are
+        "weights": number_formats.computed_in(recipe.backbone.dtype, "cpu"),  # frozen under adapters
         "lora": None if options.training == "full" else {"rank": section.lora.rank, "alpha": section.lora.alpha},
         "section": section.model_dump(mode="json"),
         "backbone": recipe.backbone.model_dump(mode="json"),
@@ -143,7 +145,7 @@ class Stamps:
 
 
 def ours(folder: Path) -> dict[str, Any]:
-    """Train as a run would, but for the checkpoint at the end."""
+    """Train as a run would, without the final checkpoint."""
     from cirf.lm import backbone
     from cirf.lm.training.batches import Row
     from cirf.lm.training.finetune import finetune
@@ -199,7 +201,7 @@ def _child(command: Sequence[str], threads: int | None, more: dict[str, str] | N
 
 
 def _speeds(one: dict[str, Any], lengths: Sequence[int]) -> dict[str, float]:
-    """Useful tokens a second by both clocks, over the updates behind the first ones."""
+    """Useful tokens a second by both clocks, over the updates after the first ones."""
     stamps = one["stamps"]
     same = one["updates"] == len(lengths)  # packs hold other rows than batches do, though of the same length on average
     tokens = sum(lengths[WARM : len(stamps)]) if same else one["tokens"] / one["updates"] * (len(stamps) - WARM)
@@ -234,7 +236,7 @@ def main() -> None:
     parser.add_argument("--only", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.trial < WARM + 2:
-        parser.error(f"--trial: at least {WARM + 2}, as the first {WARM} updates are not timed and one alone tells little")
+        parser.error(f"--trial: at least {WARM + 2}, as the first {WARM} updates are not timed and a single one is too few")
     if options.only:
         side, where = options.only
         print(json.dumps(peak(where) if side == "peak" else ours(Path(where))))
@@ -292,14 +294,14 @@ def compare(options: argparse.Namespace, folder: Path) -> None:
             found[side] = line(side, one)
             losses.setdefault(side, one["losses"])
         pairs.append(found)
-    _tell(options, summary, best, pairs, losses, tried, floor)
+    _report(options, summary, best, pairs, losses, tried, floor)
 
 
 def _apart(losses: Sequence[float], others: Sequence[float]) -> list[float]:
     return [abs(one - other) / max(other, 1e-9) for one, other in zip(losses, others, strict=False)]
 
 
-def _tell(
+def _report(
     options: argparse.Namespace,
     summary: dict[str, Any],
     best: str,

@@ -1,9 +1,9 @@
-"""Stock TRL on the rows that `benchmarks.finetuning` wrote: the peer's side of it, in an environment of its own.
+"""The TRL side of `benchmarks.finetuning`: stock TRL on the rows that it wrote, in a separate environment.
 
     python benchmarks/finetuning_peer.py FOLDER '{"padding_free": true}' LAST_UPDATE
 
 FOLDER holds ``model/``, ``rows.jsonl`` (a prompt and a completion each, in the order of training) and ``settings.json``. Nothing
-of ours is imported. The last line is JSON: of every update the wall and CPU seconds at its end and its loss; tokens and updates.
+from cirf is imported. The last line is JSON: wall and CPU seconds at the end of every update, its loss, tokens and updates.
 """
 
 from __future__ import annotations

@@ -1,15 +1,16 @@
-"""A fleet of teachers with faults, in virtual time: does the arithmetic of docs/reference/scale.md hold, and is anything lost?
+"""A fleet of teacher servers with faults, in virtual time: does the formula in docs/reference/scale.md hold, and is anything
+lost?
 
     python -m benchmarks.fleet [--questions 20000] [--servers 40] [--places 25] [--folder DIR] [--out FILE]
 
-The client is the real one (`cirf.endpoints.fleet`: its workers, retries, pauses, ``Retry-After``, servers left alone, and
-the log on disk that holds every answer); servers and clock are not. A run of hours takes seconds. Four fleets are simulated: all
-places without a fault; all of them with faults, one server being dead for an hour; and a tenth and a hundredth of the places
-with the same faults, where as many questions take ten and a hundred times as long. A hundredth of ten million questions at a
-hundredth of a fleet takes as long as all of them at all of it. The last fleet's client is killed half way and started again.
+The client is the real one (`cirf.endpoints.fleet`: workers, retries, pauses, ``Retry-After``, excluded servers, and the log on
+disk with every answer). Servers and clock are simulated, so hours take seconds. Four fleets are simulated: all places without
+faults; all of them with faults, one server being down for an hour; and a tenth and a hundredth of the places with the same
+faults. With a tenth of the places the same questions take ten times as long. So a hundredth of ten million questions on a
+hundredth of a fleet takes as long as all of them on the whole fleet. The last fleet's client is killed half way and restarted.
 
-Beside each stand the hours that the arithmetic foretells (`foretell`). *Wasted* are requests that brought no answer, *lost*
-questions without an answer in the log, *twice* answers that were made again. The last line is JSON; ``ratio`` is predicted over
+The table compares simulated hours with predicted ones (`predict`). *Wasted* are requests without an answer, *lost* questions
+without an answer in the log, *twice* answers that were generated again. The last line is JSON; ``ratio`` is predicted over
 simulated hours, of the second fleet if it was simulated.
 """
 
@@ -33,23 +34,23 @@ from benchmarks.fleet_servers import Clock, Faults, Pace, Server, Tally, connect
 from cirf.store.files import RowLog
 
 MODEL = "teacher"
-_LONGEST_PAUSE = 60.0  # of a server that only fails: `cirf.endpoints.fleet`
+_LONGEST_PAUSE = 60.0  # before a failing server is tried again: `cirf.endpoints.fleet`
 
 
 class Killed(BaseException):
-    """The client died."""
+    """The client was killed."""
 
 
 class Mortal(RowLog):
-    """A log whose client dies after so many rows, in the middle of writing the next one."""
+    """A log whose client is killed after so many rows, in the middle of writing the next one."""
 
     def __init__(self, path: Path, rows: int) -> None:
-        """Die at ``rows`` rows in all."""
+        """Be killed after ``rows`` rows in all."""
         super().__init__(path)
         self._left = rows - len(self.rows())
 
     def append(self, *rows: Mapping[str, Any]) -> None:
-        """Add rows, or die of it."""
+        """Append rows, or raise `Killed` in the middle of one."""
         if self._left <= 0:
             with open(self.path, "ab") as file:
                 file.write(b'{"key": "torn')
@@ -60,7 +61,7 @@ class Mortal(RowLog):
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """Servers of one model, each with so many places."""
+    """Servers of one model, each with ``places`` concurrent requests."""
 
     servers: int
     places: int
@@ -75,8 +76,11 @@ class Fleet:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What became of some questions: hours and counts; ``client_s`` are seconds of this processor, simulated servers included;
-    ``log_bytes`` those of the log, ``grown_bytes`` by how much the most memory that this process ever held has grown."""
+    """Outcome of a simulation: hours and counts.
+
+    ``client_s``: processor seconds here, including the simulated servers; ``log_bytes``: size of the log; ``grown_bytes``:
+    growth of this process's peak memory.
+    """
 
     hours: float
     asked: int
@@ -88,20 +92,20 @@ class Ran:
     grown_bytes: int
 
 
-def foretell(fleet: Fleet, questions: int, trials: int = 20_000) -> dict[str, float]:
-    """Hours that a fleet takes, and requests that bring no answer, by arithmetic alone.
+def predict(fleet: Fleet, questions: int, trials: int = 20_000) -> dict[str, float]:
+    """Predict the hours that a fleet takes, and the requests without an answer, by formula.
 
-    With W places, C of them at each server, a question takes of a place: the mean time of an answer; half of that for each
-    broken or cut request; and for each 429 what is left of its ``Retry-After`` (and a twentieth, which the client adds) at all C
-    places of that server, each once it is done with what it is at. The dead server costs its places while it is dead, and half of
-    the client's longest pause until it is found alive. All this over W; and in the end places stand idle until the last answer.
-    Calls to the dead server are wasted, too, but are not counted here.
+    With W places, C of them at each server, a question occupies a place for the mean time of an answer, and half of that for
+    each broken or cut request. Each 429 idles all C places of its server, each after its current request, for the rest of the
+    ``Retry-After`` plus the twentieth that the client adds. A server that is down costs its places for that time, and half of
+    the client's longest pause until it is tried again. The sum is divided by W. In the end places are idle until the last
+    answer. Calls to the server that is down are wasted, too, but not counted here.
     """
     pace, faults, chance = fleet.pace, fleet.faults, random.Random("foretell")
     times = [pace.seconds(pace.draw(chance)) for _ in range(trials)]
     total, rest = sum(times), 1.05 * faults.retry_after
     mean = total / trials
-    # The rest of what a place is at, seen at any moment, is evenly spread over answers weighted by their time.
+    # The remaining time of a running request is uniform over answers weighted by their time.
     waits = sum(rest * min(each, rest) - min(each, rest) ** 2 / 2 for each in times) / total
     a_quiet = rest + (fleet.places - 1) * waits
     failed = (faults.broken + faults.dropped) / faults.answered
@@ -118,7 +122,7 @@ def foretell(fleet: Fleet, questions: int, trials: int = 20_000) -> dict[str, fl
 
 
 def simulate(fleet: Fleet, questions: int, log: Path, killed_at: int | None = None) -> Ran:
-    """Have the real client ask simulated servers; ``killed_at``: rows in the log when it is killed and started again."""
+    """Run the real client against simulated servers; ``killed_at``: rows in the log when it is killed and restarted."""
     from cirf.endpoints import fleet as endpoints
     from cirf.endpoints.requests import Request
     from cirf.errors import CirfError
@@ -144,7 +148,7 @@ def simulate(fleet: Fleet, questions: int, log: Path, killed_at: int | None = No
                 endpoints.ask(requests, section, Mortal(log, killed_at))
         try:
             endpoints.ask(requests, section, RowLog(log))
-        except CirfError as error:  # some are without an answer, which the log will tell
+        except CirfError as error:  # some questions have no answer; the log shows which
             print(error)
     spent, grown = time.process_time() - started, _most_memory() - held
     kept = [row["key"] for row in RowLog(log).rows()]
@@ -165,7 +169,7 @@ def fleets(options: argparse.Namespace) -> dict[str, Fleet]:
     rest = {"busy": options.busy, "broken": options.broken, "dropped": options.dropped, "retry_after": options.retry_after}
 
     def of(servers: int, places: int) -> Fleet:
-        begun = foretell(Fleet(servers, places, pace, Faults()), options.questions)["hours"] * 3600
+        begun = predict(Fleet(servers, places, pace, Faults()), options.questions)["hours"] * 3600
         return Fleet(servers, places, pace, Faults(**rest, dead_from=0.2 * begun, dead_for=options.dead))
 
     return {
@@ -190,7 +194,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--dropped", type=float, default=0.005, help="share whose connection is cut")
     parser.add_argument("--retry-after", type=float, default=5.0, help="seconds that a 429 asks for")
     parser.add_argument("--dead", type=float, default=3600.0, help="seconds for which one server is dead")
-    parser.add_argument("--folder", type=Path, help="where the logs lie meanwhile; every answer is synchronised to that disk")
+    parser.add_argument("--folder", type=Path, help="folder for the logs; every answer is synced to that disk")
     parser.add_argument("--out", type=Path, help="JSON file with what the last line says")
     options = parser.parse_args(arguments)
 
@@ -202,7 +206,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     for name, fleet in made.items():
         if options.fleet and name not in options.fleet:
             continue
-        predicted = foretell(fleet, options.questions)
+        predicted = predict(fleet, options.questions)
         with tempfile.TemporaryDirectory(dir=options.folder) as folder:
             killed = options.questions // 2 if name == list(made)[-1] else None
             ran = simulate(fleet, options.questions, Path(folder) / "answers.jsonl", killed)
@@ -215,7 +219,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     each_log, each_held = (first[key] / options.questions for key in ("log_bytes", "grown_bytes"))
     print(f"\nan answer of the first fleet: {each_log:,.0f} bytes of the log, {each_held:,.0f} bytes of the client's memory")
     whole = made["faults"]
-    often = foretell(whole, 10_000_000)
+    often = predict(whole, 10_000_000)
     print(f"ten million questions at {whole.workers:,} places: {often['hours']:.1f} h, {often['wasted']:,.0f} requests wasted")
     shown = summary.get("faults") or next(iter(summary.values()))
     ours, peer = shown["predicted_hours"], shown["hours"]

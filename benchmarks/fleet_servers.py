@@ -1,7 +1,7 @@
-"""Simulated servers of a fleet of teachers, for `benchmarks.fleet`: they answer, turn away, break, hang up and die.
+"""Simulated teacher servers for `benchmarks.fleet`: they answer, refuse, fail, cut connections and go down.
 
-A server here serves each of its places at the same pace, however many of them are taken. Hours take seconds: the event loop's
-clock jumps to what is due next instead of waiting for it, so a program must wait by asyncio alone and read no other clock.
+A server processes each of its places at the same speed, however many are in use. The event loop's clock jumps to the next event
+instead of waiting, so hours take seconds. A program must therefore wait with asyncio only and read no other clock.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from unittest import mock
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """What goes wrong: shares of requests that are to come back later (429 with ``Retry-After``), that break the server
-    (500) and whose connection is cut, at some point of their work; and one server that is dead for a while."""
+    """Shares of requests that are refused (429 with ``Retry-After``), fail (500) or lose their connection at a random time, and
+    the outage of one server."""
 
     busy: float = 0.0
     broken: float = 0.0
@@ -33,13 +33,13 @@ class Faults:
 
     @property
     def answered(self) -> float:
-        """Share of requests that are answered, deaths apart."""
+        """Share of requests that are answered, apart from outages."""
         return 1.0 - self.busy - self.broken - self.dropped
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How long an answer takes: tokens drawn from a log-normal distribution, so many a second, after the first second or so."""
+    """Time of an answer: a log-normal number of tokens at a fixed rate, after the time to the first token."""
 
     tokens: float = 194.8
     spread: float = 0.5
@@ -59,7 +59,7 @@ class Pace:
 
 @dataclass
 class Tally:
-    """What the servers of a fleet did."""
+    """Counts over the servers of a fleet."""
 
     asked: int = 0
     answered: int = 0
@@ -67,12 +67,12 @@ class Tally:
     broken: int = 0
     dropped: int = 0
     refused: int = 0
-    """Calls to the dead server."""
+    """Calls to the server that is down."""
     cut: int = 0
-    """What the dying server was at."""
+    """Requests that an outage cut."""
     tokens: int = 0
     seconds: float = 0.0
-    """Of places that were at work, for nothing included."""
+    """Seconds of busy places, including wasted work."""
     keys: dict[int, int] = field(default_factory=dict)
     """How often each question was answered, by its seed."""
 
@@ -83,10 +83,10 @@ class Tally:
 
 
 class Server:
-    """One server: what a client of an OpenAI-compatible endpoint sees of it."""
+    """One server, as a client of an OpenAI-compatible endpoint sees it."""
 
     def __init__(self, name: str, pace: Pace, faults: Faults, mortal: bool, clock: Callable[[], float], tally: Tally) -> None:
-        """``mortal``: whether it is the one that dies."""
+        """``mortal``: whether it is the one that goes down."""
         self.pace, self.faults, self.clock, self.tally = pace, faults, clock, tally
         self.death = (faults.dead_from, faults.dead_from + faults.dead_for) if mortal else (math.inf, math.inf)
         self.chance = random.Random(f"server {name}")
@@ -103,7 +103,7 @@ class Server:
         if fate < faults.busy:
             tally.busy += 1
             raise self._said(429, {"retry-after": f"{faults.retry_after:g}"})
-        tokens = self.pace.draw(random.Random(seed))  # the same answer wherever it is written
+        tokens = self.pace.draw(random.Random(seed))  # the same answer on every server
         seconds = self.pace.seconds(tokens)
         fate -= faults.busy
         if fate < faults.broken:
@@ -123,7 +123,7 @@ class Server:
         return SimpleNamespace(choices=[choice], usage=SimpleNamespace(completion_tokens=tokens))
 
     async def _work(self, seconds: float) -> None:
-        """Let a request take its time, or all that is left to the server."""
+        """Wait for the time of a request, or until the server goes down."""
         left = self.death[0] - self.clock()
         dies = 0 <= left < seconds
         self.tally.seconds += min(seconds, left) if dies else seconds
@@ -159,19 +159,19 @@ def connecting(servers: Mapping[str, Server]) -> Callable[..., Any]:
 
 
 class Clock:
-    """Seconds since the program began."""
+    """Virtual seconds since the start."""
 
     def __init__(self) -> None:
-        """At none."""
+        """Start at 0."""
         self.now = 0.0
 
     def __call__(self) -> float:
-        """The seconds."""
+        """The current time."""
         return self.now
 
 
 class _Jumping(selectors.DefaultSelector):
-    """A selector that lets the time pass that it should have waited."""
+    """A selector that advances the clock instead of waiting."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__()
@@ -180,17 +180,17 @@ class _Jumping(selectors.DefaultSelector):
     def select(self, timeout: float | None = None) -> Any:
         ready = super().select(0)
         if not ready and timeout is None:
-            raise RuntimeError("everything waits for something that will never be")
+            raise RuntimeError("deadlock: nothing is scheduled")
         if not ready and timeout is not None:
             self._clock.now += timeout
         return ready
 
 
 class Loop(asyncio.SelectorEventLoop):
-    """An event loop on a clock."""
+    """An event loop on a virtual clock."""
 
     def __init__(self, clock: Clock) -> None:
-        """Of a program that has just begun."""
+        """Start with a clock."""
         super().__init__(_Jumping(clock))
         self._clock = clock
 
@@ -201,8 +201,8 @@ class Loop(asyncio.SelectorEventLoop):
 
 @contextlib.contextmanager
 def jumping(clock: Clock, *modules: ModuleType) -> Iterator[None]:
-    """Within, ``asyncio.run`` runs on ``clock``, and so does ``time.monotonic`` of the modules given, which read nothing else of
-    ``time``."""
+    """Inside the context, ``asyncio.run`` and ``time.monotonic`` of the given modules use ``clock``. These modules must use
+    nothing else of ``time``."""
 
     def run(main: Coroutine[Any, Any, Any]) -> Any:
         make: Callable[[], asyncio.AbstractEventLoop] = lambda: Loop(clock)  # noqa: E731

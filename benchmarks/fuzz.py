@@ -1,19 +1,20 @@
-"""Thousands of made-up recipes, data rows, teacher answers and model outputs: a result or one clear line for each.
+"""Thousands of generated recipes, data rows, teacher answers and model outputs: each must give a result or one clear line of
+error.
 
     python -m benchmarks.fuzz [--cases 2500] [--kinds recipes rows rationales answers outputs] [--seed 0]
 
-- ``recipes``: shipped ones with keys changed, gone or unknown, or with characters of their text changed. Each is a recipe that
-  can be planned, or one line of error.
-- ``rows``: files of a user's own, with values of every type and texts of every script. Each row is kept or reported.
-- ``rationales``: what a teacher might write, cut into steps by every rule, with results by the rule of every task. Each is cut
-  or dropped with a reason, and every step has a result or none.
-- ``answers``: what a teacher answers among answers that will do, and what a writer of results answers. Each is judged, or found
-  at fault in words, and none ends a run.
-- ``outputs``: what a model might write, read by every method and parsed for every task.
+- ``recipes``: shipped recipes with changed, missing or unknown keys, or changed characters. Each can be planned or gives one line
+  of error.
+- ``rows``: user files with values of every type and text in every script. Each row is kept or reported.
+- ``rationales``: possible teacher texts, segmented by every rule, with results by every task's rule. Each is segmented or dropped
+  with a reason, and every step has a result or none.
+- ``answers``: a teacher's bad answers among good ones, and answers of a writer of results. Each is accepted, or rejected with a
+  reason; none ends a run.
+- ``outputs``: possible model outputs, read by every method and parsed for every task.
 
-A case that ends in a traceback, that loses a row without a word or that says nothing fails; the first of a kind is told in its
-smallest form (hypothesis shrinks it), one that takes over ten seconds of processor time as it was drawn. The last line is JSON:
-how many cases were tried (``peer``) and did not fail (``ours``), the ``failures``, and the rows ``lost``.
+A case fails if it ends in a traceback, loses a row silently or prints an empty message. The first failure of a kind is printed in
+its smallest form (hypothesis shrinks it). A case that takes more than ten seconds of processor time fails, too, and is printed as
+drawn. The last line is JSON: numbers of cases (``peer``) and passed ones (``ours``), the ``failures``, and the ``lost`` rows.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from cirf.errors import CirfError
 LONGEST = 10
 """Seconds that one case may take."""
 
-# What steps, answers and models' outputs are made of, and what breaks readers of text.
+# Fragments of steps, answers and outputs, and strings that break parsers.
 # fmt: off
 PIECES = (
     "Step 1:", "**Step 2**:", "step 3 -", "1.", "2)", "(3)", "A.", "B:", "\n", "\n\n", "\r\n", "\t", " ", ". ", "- ", "* ", "# ",
@@ -60,7 +61,7 @@ TEXTS = st.lists(st.sampled_from(PIECES) | st.text(st.characters(exclude_categor
     lambda parts: st.sampled_from((1, 1, 1, 1, 1, 1, 1, 40, 2000)).map(lambda times: ("".join(parts) * times)[:100_000])
 )
 OPENINGS = ("", "the answer", "the answer is ", "#### ", "#### not a", "Step 1: ", "Total", "1 = ", "<answer>", "\\boxed{")
-LONG = st.builds(  # what a pattern that looks at every place from every place takes minutes for
+LONG = st.builds(  # takes minutes with a quadratic pattern
     lambda opening, filling, length, closing: opening + filling * (length // len(filling)) + closing,
     st.sampled_from(OPENINGS),
     st.sampled_from(" \t.,;-=*#$({[\"'1A\\/<\u00a0") | st.sampled_from([piece for piece in PIECES if len(piece) < 20]),
@@ -83,7 +84,7 @@ VALUES = st.recursive(
 
 
 SEEN = [""]
-"""What the case under way is about, for one that takes too long."""
+"""Description of the current case, for one that takes too long."""
 
 
 LOST = [0]
@@ -97,13 +98,13 @@ def total(there: int, summary: int, how: str) -> None:
 
 
 def one_line(error: CirfError) -> None:
-    """An error for people: short, of one line, with something in it."""
+    """A readable error: one short line that is not empty."""
     text = str(error)
     assert text.strip() and "\n" not in text and len(text) < 2000, f"no clear line: {text[:300]!r}"
 
 
 def paths_of(made: Any, so_far: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The places of all values in a nested structure."""
+    """The paths of all values in a nested structure."""
     inner = made.items() if isinstance(made, dict) else enumerate(made) if isinstance(made, list) else ()
     return [so_far] * bool(so_far) + [path for key, value in inner for path in paths_of(value, (*so_far, key))]
 
@@ -321,8 +322,8 @@ KINDS = {"recipes": recipes, "rows": rows, "rationales": rationales, "answers": 
 
 
 def tried(kind: str, cases: int, chance: int, work: File) -> dict[str, Any]:
-    """How many cases were tried and how many failed, the rows lost, the seconds of all and of the slowest, the first failure in
-    its smallest form, and what took too long."""
+    """Counts of cases, failures and lost rows, total and slowest seconds, the first failure in its smallest form, and the case
+    that took too long."""
     count, slowest, late = 0, 0.0, list[str]()
     broken: list[str] = []
     case = KINDS[kind](work)
@@ -336,15 +337,15 @@ def tried(kind: str, cases: int, chance: int, work: File) -> dict[str, Any]:
     @seed(chance)
     @settings(phases=(Phase.generate,), **how)
     @given(st.data())
-    def try_all(data: Any) -> None:  # a case that fails ends nothing: all are counted
+    def try_all(data: Any) -> None:  # a failed case ends nothing: all are counted
         nonlocal count, slowest
         count += 1
-        faulthandler.dump_traceback_later(30 * LONGEST, exit=True)  # what hangs in a library's own code cannot be ended alone
+        faulthandler.dump_traceback_later(30 * LONGEST, exit=True)  # code that blocks inside a library cannot be stopped alone
         began = time.process_time()
         try:
             one(data)
         except Exception as error:
-            if type(error).__module__.startswith("hypothesis"):  # its own ways to end a case
+            if type(error).__module__.startswith("hypothesis"):  # hypothesis' own ways to end a case
                 raise
             broken.append(f"{_described(error)}: {SEEN[0]}")
         seconds = time.process_time() - began

@@ -1,11 +1,11 @@
-"""A model's exported file in llama.cpp against plain ``generate`` of transformers, the same questions one at a time.
+"""A model's exported file in llama.cpp against plain ``generate`` of transformers, one question at a time.
 
     python -m benchmarks.gguf --run RUN [--method cirf_full] [--types f16,q8_0] [--rows 10] [--dtype bfloat16] [--threads 2]
 
-Needs llama-cpp-python. The questions are those of the run's evaluation, ``--rows`` of each task; both sides are greedy, render
-the saved chat template themselves, and take turns at the questions. How many answers are the same as those of the run's model
-in float32 is printed with the times: 16 bits and fewer round otherwise. The last line is JSON for the first type; a ratio above 1
-means that llama.cpp is faster.
+Needs llama-cpp-python. The questions are those of the run's evaluation, ``--rows`` of each task. Both sides decode greedily,
+render the saved chat template and alternate. The table shows times and how many answers are equal to those of the run's model in
+float32; 16 bits and fewer round differently. The last line is JSON for the first type; a ratio above 1 means that llama.cpp is
+faster.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CONTEXT = 1024
 
 
 def _questions(run: Path, method: str, rows: int) -> list[dict[str, Any]]:
-    """The first rows of each task of an evaluation, with what was asked and what is right."""
+    """The first rows of each task of an evaluation, with prompt and gold answer."""
     from cirf.store.jsonl import read_rows
 
     return [row for path in sorted((run / "evaluation" / method).glob("*.jsonl")) for row in read_rows(path)[:rows]]

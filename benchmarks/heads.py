@@ -1,12 +1,11 @@
-"""Training a map to vectors before a frozen backbone, as SoftCoT and SemCoT do: what precedes the vectors read once and
-kept, against read again in every pass.
+"""Train a projection to input vectors of a frozen backbone (SoftCoT, SemCoT): prefix computed once and cached, or in every pass.
 
     python -m benchmarks.heads --run RUN [--rows 16] [--passes 3]
 
-Rows are questions of a run's training split with their answers, batches of four in their order, the backbone the run's. Both ways
-make the same passes in turns, loss and gradient, from the same map; questions that are read again are read in one padded pass a
-batch. Gradients of the last pass must agree. The last
-line is JSON; a ratio above 1 means keeping is faster, over all passes, the first one included in which everything is read.
+Rows are questions and answers of a run's training split in batches of four, and the backbone is the run's. Both ways make the
+same passes in turn, loss and gradient, from the same projection. Without the cache, a batch's questions are read in one padded
+pass. Gradients of the last pass must agree. The last line is JSON; a ratio above 1 means caching is faster over all passes,
+including the first one, which fills the cache.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 _BATCH, _VECTORS, _WIDTH = 4, 5, 576
-_SLACK = {True: 1e-3, False: 0.1}  # by which gradients may be apart, of their length, in 32 and in 16 bits
+_SLACK = {True: 1e-3, False: 0.1}  # allowed relative difference of gradients, in 32 and in 16 bits
 
 
 def features(run: Path, tokenizer: Any, count: int) -> list[Any]:
@@ -85,9 +84,9 @@ def main() -> None:
     )
     apart = float((mine - other).norm() / other.norm())
     ratio, later = (sum(seconds["again"][first:]) / sum(seconds["kept"][first:]) for first in (0, 1))
-    print(f"\nall passes {ratio:.2f} times as fast, those behind the first {later:.2f}; gradients differ by {apart:.1e}")
+    print(f"\nall passes {ratio:.2f} times as fast, those after the first {later:.2f}; gradients differ by {apart:.1e}")
     if apart > _SLACK[model.dtype == torch.float32]:
-        raise SystemExit("the two ways do not come to the same gradients")
+        raise SystemExit("the two ways have different gradients")
     summary = {name: [round(value, 2) for value in row] for name, row in seconds.items()}
     print(json.dumps({"benchmark": "heads", "ratio": round(ratio, 2), "later": round(later, 2), "n": len(rows), "apart": apart}
                      | {"seconds": summary}))  # fmt: skip

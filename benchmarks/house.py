@@ -1,10 +1,11 @@
-"""How large the code is and how it hangs together.
+"""Measure the size of the code and its imports.
 
     python -m benchmarks.house [--json] [--list]
 
-Counts of ``src/cirf``: files, lines, files with one importer, import cycles, imports of a higher layer, functions longer than
-60 lines, functions of more than 8 parameters, and the shortest chain of imports from `cirf run` to the loss of the VQ-VAE and
-to that of the language model. Imports inside functions count, those for type checkers do not. ``--list`` names what is counted.
+Counts of ``src/cirf``: files, lines, files with one importer, import cycles, imports of a higher layer, functions longer than 60
+lines, functions of more than 8 parameters, and the shortest chain of imports from `cirf run` to the loss of the VQ-VAE and to
+that of the language model. Imports inside functions count, those for type checkers do not. ``--list`` prints the items behind
+each count.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def part(module: str) -> str:
 
 
 def imports() -> dict[str, set[str]]:
-    """The modules that each imports, itself left out."""
+    """The modules that each module imports, except itself."""
     names = trees().keys()
     graph: dict[str, set[str]] = {}
     for module, tree in trees().items():
@@ -80,7 +81,7 @@ def imports() -> dict[str, set[str]]:
 
 
 def _at_run_time(tree: ast.AST) -> Iterator[ast.AST]:
-    """All nodes but those under ``if TYPE_CHECKING``."""
+    """All nodes except those under ``if TYPE_CHECKING``."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
             continue
@@ -112,7 +113,7 @@ def upward(graph: Graph) -> list[str]:
 
 
 def hops(graph: Graph, start: str, goal: str) -> list[str]:
-    """The shortest chain of imports from ``start`` to ``goal``, both included; empty where there is none."""
+    """The shortest chain of imports from ``start`` to ``goal``, both included; empty if there is none."""
     before: dict[str, str | None] = {start: None}
     queue = deque([start])
     while queue and goal not in before:

@@ -1,13 +1,12 @@
-"""Answers of a model that thinks in vectors, in padded batches against one question at a time, from the text to the answer.
+"""Answers of a latent-reasoning model in padded batches against one question at a time, from text to answer.
 
     python -m benchmarks.latent --data DIR [--run RUN --method coconut] [--task gsm8k] [--rows 64] [--batch 16] [--rounds 5]
 
-With ``--run`` the model is that run's, asked as it was trained. Without, a bundled one or ``--model`` is given fresh marks and
-thinks in ``--thoughts`` vectors without having learned to: what it writes means nothing, but a thought takes as long. It seldom
-ends before its cap, by default the task's. Both sides do the same work in one process, with the same prompts, cap, number format
-and threads, and take turns batch by batch; all rows are asked in each of ``--rounds``, and the median of the rounds counts. In 16
-bits a padded batch rounds otherwise than a single row, so a few answers may differ there. The last line is JSON; a ratio above 1
-means that batches are faster.
+With ``--run`` the model is that run's, prompted as in training. Otherwise a bundled model or ``--model`` gets new marker tokens
+and ``--thoughts`` latent steps without training. Its output is meaningless, but a latent step takes the same time. It rarely ends
+before its cap, by default the task's. Both sides run in one process with the same prompts, cap, number format and threads, and
+alternate batch by batch. Every round asks all rows; the median round counts. In 16 bits a padded batch rounds differently from a
+single row, so a few answers may differ. The last line is JSON; a ratio above 1 means that batches are faster.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from typing import Any, NamedTuple
 
 
 class _Side(NamedTuple):
-    """Who thinks, and what is asked."""
+    """A model with its prompts and settings."""
 
     model: Any
     tokenizer: Any
@@ -32,7 +31,7 @@ class _Side(NamedTuple):
 
 
 def _of_run(options: argparse.Namespace) -> _Side:
-    """A method of a run, which thinks as it was trained to."""
+    """A method of a run, with the latent steps it was trained with."""
     from cirf.evaluation.harness import hide
     from cirf.lm.backbone import prompt_text
     from cirf.methods import get
@@ -48,14 +47,14 @@ def _of_run(options: argparse.Namespace) -> _Side:
     method, (task, problems) = get(options.method, recipe), _asked(options)
     thinking = method.beginnings(model, tokenizer, source_of(context, options.method))
     if thinking is None:
-        raise SystemExit(f"--method {options.method}: it does not think in vectors")
+        raise SystemExit(f"--method {options.method}: it does not reason in vectors")
     prompts = [prompt_text(tokenizer, method.prompt(hide(problem), task)) for problem in problems]
     cap = options.cap or method.cap(task, recipe.evaluate)
     return _Side(model, tokenizer, thinking, prompts, cap, f"{options.run}, {options.method}")
 
 
 def _untrained(options: argparse.Namespace) -> _Side:
-    """A model with fresh marks."""
+    """A model with new, untrained marker tokens."""
     from cirf.assets import resolve
     from cirf.evaluation.harness import hide
     from cirf.lm import backbone, vocabulary
@@ -86,7 +85,7 @@ def _asked(options: argparse.Namespace) -> tuple[Any, list[Any]]:
 
 
 def _round(asked: _Side, sizes: list[int], largest: int) -> tuple[dict[int, float], dict[int, list[Any]]]:
-    """All rows once by either side, in turns batch by batch: seconds and outputs by size of batch."""
+    """All rows once by each side, alternating batch by batch: seconds and outputs by batch size."""
     from cirf.lm.decoding import generate as decode
 
     seconds, written = dict.fromkeys(sizes, 0.0), {size: list[Any]() for size in sizes}

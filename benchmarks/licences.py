@@ -1,10 +1,10 @@
-"""The licence of all that is installed with cirf, checked against the allowed ones, each with a reason.
+"""Check the licence of every installed distribution against the allowed ones, each with a reason.
 
     python -m benchmarks.licences [--write docs/reference/licences.md]
 
-Lists what cirf requires and what its extras ``server``, ``lm-eval``, ``dev`` and ``docs`` add, as far as it is installed here.
-A licence is what the metadata say: ``License-Expression``, else ``License``, else the classifiers. Ends with 1 where a licence is
-not in `ALLOWED` and its distribution not in `KNOWN`: add it there with a reason, or do without the distribution.
+Lists what cirf requires and what its extras ``serve``, ``lm-eval``, ``dev`` and ``docs`` add, as far as it is installed here. A
+licence is taken from the metadata: ``License-Expression``, else ``License``, else the classifiers. The exit code is 1 if a
+licence is not in `ALLOWED` and its distribution not in `KNOWN`. Add it there with a reason, or do without the distribution.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from packaging.licenses import InvalidLicenseExpression, canonicalize_license_ex
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-EXTRAS = ("server", "lm-eval", "dev", "docs")
+EXTRAS = ("serve", "lm-eval", "dev", "docs")
 _PERMISSIVE = "permissive: its notice must stay"
 _FREE = ["0BSD", "Apache-2.0", "Apache-2.0 WITH LLVM-exception", "BSD", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0", "CC0-1.0"]
 _FREE += ["CNRI-Python", "ISC", "MIT", "MIT-CMU", "PSF-2.0", "Zlib"]
@@ -34,7 +34,7 @@ ALLOWED = dict.fromkeys(_FREE, _PERMISSIVE) | {
 }
 """Why a licence is allowed."""
 _ANY = "License :: OSI Approved"
-"""A classifier that names no licence."""
+"""A classifier without the name of a licence."""
 KNOWN = {
     "chardet": ("LGPL-2.1-or-later", "imported as it is by what `lm-eval` prints tables with; cirf holds no copy"),
     "cuda-toolkit": ("unknown", "holds no code: it names NVIDIA's libraries by version"),
@@ -42,7 +42,7 @@ KNOWN = {
     "dominate": ("LGPL-3.0-or-later", "imported as it is by what `lm-eval` prints tables with; cirf holds no copy"),
     "zss": ("unknown", "its metadata name none; the LICENSE file that it brings is BSD-3-Clause"),
 }
-"""Distributions whose licence is not allowed for all, or not stated: which one it is, and why it may be installed."""
+"""Distributions whose licence is not generally allowed or not stated: the licence, and why it may be installed."""
 _SPELT = {
     "apache": "Apache-2.0",
     "apache 2.0": "Apache-2.0",
@@ -64,7 +64,7 @@ _SPELT = {
     "psfl": "PSF-2.0",
     "python software foundation license": "PSF-2.0",
     "the mit license (mit)": "MIT",
-}  # how metadata write licences, in small letters, and their SPDX names
+}  # spellings in metadata, in lower case, and their SPDX names
 
 _PIN = re.compile(r"([\w.-]+)==(\S+)")
 
@@ -81,10 +81,10 @@ class Entry:
 
 
 def licence_of(summary: Message | Any) -> str:
-    """The licence that metadata tell, as an SPDX expression, or ``unknown``.
+    """The licence in the metadata as an SPDX expression, or ``unknown``.
 
-    What cannot be read makes all of it unknown, so that no licence passes that is not allowed: but not the text of a
-    licence in ``License``, which is no name of one. Several classifiers all hold.
+    Anything that cannot be parsed makes the result ``unknown``, so that no other licence passes. The exception is the full
+    text of a licence in ``License``. Several classifiers are joined by AND.
     """
     if expression := summary.get("License-Expression"):
         return _spdx(expression) or "unknown"
@@ -117,7 +117,7 @@ def why_allowed(name: str, licence: str) -> str | None:
     if name in KNOWN:
         known, reason = KNOWN[name]
         return reason if licence == known else None
-    if "(" in licence:  # which of its parts may be chosen is not worked out: all must be allowed
+    if "(" in licence:  # alternatives in brackets are not resolved: all parts must be allowed
         ways = [re.split(r" AND | OR ", re.sub("[()]", "", licence))]
     else:
         ways = [way.split(" AND ") for way in licence.split(" OR ")]
@@ -128,16 +128,14 @@ def why_allowed(name: str, licence: str) -> str | None:
 
 
 def requirements(name: str, extras: Iterable[str] = ()) -> list[Requirement]:
-    """What a distribution asks for in this environment, by itself or with its extras. ``PackageNotFoundError`` if it is not
-    installed."""
+    """Requirements of a distribution in this environment, with extras. ``PackageNotFoundError`` if it is not installed."""
     asked = [Requirement(line) for line in metadata.requires(name) or ()]
     wanted = ("", *extras)
     return [each for each in asked if each.marker is None or any(each.marker.evaluate({"extra": extra}) for extra in wanted)]
 
 
 def closure(name: str, extras: Iterable[str] = ()) -> dict[str, set[str]]:
-    """The distribution and all that is installed with it, by canonical name, each with the extras that it is asked for with.
-    What is not installed here is left out."""
+    """The distribution and its installed direct and indirect requirements, by canonical name, each with its requested extras."""
     found: dict[str, set[str]] = {}
     ahead = [(canonicalize_name(name), set(extras))]
     while ahead:
@@ -154,7 +152,7 @@ def closure(name: str, extras: Iterable[str] = ()) -> dict[str, set[str]]:
 
 
 def pins(constraints: Path) -> dict[str, str]:
-    """The version of each distribution that a file of constraints names, by canonical name."""
+    """The pinned version of each distribution in a constraints file, by canonical name."""
     found = [_PIN.match(line) for line in constraints.read_text().splitlines()]
     return {canonicalize_name(match[1]): match[2] for match in found if match}
 
@@ -167,7 +165,7 @@ def entries() -> list[Entry]:
             if name not in found and name != "cirf":
                 summary = metadata.metadata(name)
                 licence = licence_of(summary)
-                version = summary["Version"].split("+")[0]  # a build's mark
+                version = summary["Version"].split("+")[0]  # without a build's local version
                 found[name] = Entry(name, version, licence, label, why_allowed(name, licence))
     return [found[name] for name in sorted(found)]
 

@@ -1,10 +1,10 @@
-"""The oldest versions that pyproject.toml allows, as constraints for pip.
+"""Print the oldest versions that pyproject.toml allows, as constraints for pip.
 
     python -m benchmarks.oldest > oldest.txt
 
-Each lower bound of a requirement of cirf, of its extra ``dev`` or of its build becomes the one version to be taken. torch is left
-out: its builds are chosen by hand (`make oldest TORCH=torch==X`). What those distributions require is left to pip, which takes
-the newest. The standard library alone is used, since this runs before anything is installed.
+Each lower bound in the requirements of cirf, its extra ``dev`` and its build becomes an exact version. torch is left out, since
+its builds are chosen by hand (`make oldest TORCH=torch==X`). Indirect requirements are left to pip, which takes the newest. Only
+the standard library is used, since this runs before anything is installed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _BOUND = re.compile(r"([\w.-]+)(?:\[[^]]*\])?>=([\w.]+)")
 
 
 def lowest(project: Path = PROJECT) -> dict[str, str]:
-    """The lower bound of each requirement, but torch's. ``ValueError`` for a requirement that is not a lower bound alone."""
+    """The lower bound of each requirement except torch. ``ValueError`` for a requirement that is not a single lower bound."""
     summary = tomllib.loads(project.read_text(encoding="utf-8"))
     found = {}
     asked = (

@@ -1,7 +1,7 @@
-"""What ``benchmarks.openapi`` tells schemathesis of the server; schemathesis loads this file, nobody runs it.
+"""Hooks of ``benchmarks.openapi``, loaded by schemathesis.
 
-A description of an API says what each field may hold, and not what fields may hold together, nor how long a text may be for a
-model. What is refused by such a rule, with the sentence that names it, is not counted as a failure; anything else is.
+An OpenAPI description says what each field may hold, but not which fields may be combined or how long a text a model can take. A
+refusal by such a rule, with its message, does not count as a failure; any other refusal does.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from schemathesis.openapi.checks import RejectedPositiveData  # type: ignore[imp
 
 CHAT = "/v1/chat/completions"
 
-UNSAYABLE = (
+EXEMPT = (
     "the last message must be the user's",  # of a list, one place
     "n and cirf.votes are both given",  # two fields
     "votes at temperature 0 are all alike",
     "prose has no functional tokens to steer or explain",  # a field and what the model is
-    "the conversation has ",  # ... so many tokens: only a tokenizer can tell
+    "the conversation has ",  # ... so many tokens: only a tokenizer can count
     "the text holds half a character",  # JSON has a way to write one, and the type string no way to exclude it
 )
-"""How the refusals begin of what is right by the description and still cannot be answered."""
+"""How messages start that refuse requests which are valid by the description."""
 
 
 FIELDS: dict[str, Callable[[random.Random], Any]] = {
@@ -47,25 +47,25 @@ OWN: dict[str, Callable[[random.Random], Any]] = {
     "votes": lambda draw: draw.choice((1, 1, 2, 5)),
     "explain": lambda draw: draw.random() < 0.5,
 }
-"""Right values of fields that matter to the answer."""
+"""Valid values of fields that affect the answer."""
 
 REPEATED: collections.Counter[str] = collections.Counter()
 
 
 @schemathesis.hook  # type: ignore[untyped-decorator, unused-ignore]
 def filter_failure(context: Any, failure: Any, case: Any, response: Any) -> bool:
-    """Whether something that was refused though the description allows it counts as a failure."""
+    """Whether a refusal of a request that the description allows counts as a failure."""
     if not isinstance(failure, RejectedPositiveData) or case.operation.path != CHAT or response.status_code != 400:
         return True
-    return not str(response.json()["error"]["message"]).startswith(UNSAYABLE)
+    return not str(response.json()["error"]["message"]).startswith(EXEMPT)
 
 
 @schemathesis.hook  # type: ignore[untyped-decorator, unused-ignore]
 def map_body(context: Any, body: Any) -> Any:
-    """Ask for more: of so many fields that may be left out few are given by chance, and hardly an answer would be a stream.
+    """Add optional fields: random requests have few of them, and would hardly ever ask for a stream.
 
-    No field is given that is there already, lest a wrong value be put right; for the same reason the last message is made the
-    user's only where it is another's that may be there. Schemathesis repeats many a request: each time it gets other fields.
+    Fields that are present are kept, so that wrong values stay wrong. For the same reason the last message becomes the user's
+    only if its role is a valid one. Schemathesis repeats many requests; each repetition gets other fields.
     """
     if not isinstance(body, dict):
         return body
@@ -73,7 +73,7 @@ def map_body(context: Any, body: Any) -> Any:
     draw = random.Random(f"{REPEATED[repr(body)]} {body!r}")
     more = _some(draw, FIELDS)
     own = _some(draw, OWN)
-    if own and (body.get("model") == "traces" or draw.random() < 0.1):  # the other model has nothing to steer
+    if own and (body.get("model") == "traces" or draw.random() < 0.1):  # the other model has no tokens to steer
         more["cirf"] = own
     try:
         *before, last = body["messages"]
@@ -85,7 +85,7 @@ def map_body(context: Any, body: Any) -> Any:
 
 
 def _some(draw: random.Random, fields: dict[str, Callable[[random.Random], Any]]) -> dict[str, Any]:
-    """Half of the times nothing, else some of the fields."""
+    """Half of the time nothing, otherwise some of the fields."""
     if draw.random() < 0.5:
         return {}
     return {name: value(draw) for name, value in fields.items() if draw.random() < 0.4}
@@ -93,7 +93,7 @@ def _some(draw: random.Random, fields: dict[str, Callable[[random.Random], Any]]
 
 @schemathesis.check  # type: ignore[untyped-decorator, unused-ignore]
 def stream_is_whole(ctx: Any, response: Any, case: Any) -> None:
-    """A stream is answered and ends: faults in the middle of one have no status."""
+    """Check that a stream ends completely: faults inside a stream have no status."""
     if not response.headers.get("content-type", [""])[0].startswith("text/event-stream"):
         return
     events = response.text.split("\n\n")
@@ -109,6 +109,6 @@ if os.environ.get("CIRF_OPENAPI_LOCKED"):
 
     @schemathesis.check  # type: ignore[untyped-decorator, unused-ignore]
     def nothing_without_the_key(ctx: Any, response: Any, case: Any) -> None:
-        """Whoever has no key, or a wrong one, gets that error and nothing else."""
+        """Check that clients without the right key get error 401 and nothing else."""
         if case.operation.path.startswith("/v1/"):
             assert response.status_code == 401, f"{response.status_code} without the key"

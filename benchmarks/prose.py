@@ -1,9 +1,9 @@
-"""How a page of the documentation reads: its words, its numbers, the mean length of its sentences, and phrases to avoid.
+"""Measure the style of pages of the documentation: words, numbers, mean sentence length, and phrases to avoid.
 
     python -m benchmarks.prose [FILE ...]        default: README.md and all of docs/
 
-Code blocks, comments and addresses of links count for nothing; code within a line is one word. Tables count as words and numbers,
-not as sentences. Ends with 1 where a page holds a phrase of `BANNED`.
+Code blocks, comments and link targets do not count; inline code is one word. Tables count as words and numbers, not as sentences.
+The exit code is 1 if a page contains a phrase of `BANNED`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ BANNED = (
     r"\bas ever\b",
     r"\banew\b",
 )
-"""Phrases that read like a translation, or like a language of the project's own. Say what was measured, and *not significant*."""
+"""Phrases that are not standard English of the field."""
 _PHRASE = re.compile("|".join(BANNED), re.IGNORECASE)
 _NUMBER = re.compile(r"(?<![\w.\-/])\d[\d,.]*(?![\w/])")
 _WORD = re.compile(r"[^\W_]", re.UNICODE)
@@ -42,7 +42,7 @@ _WORD = re.compile(r"[^\W_]", re.UNICODE)
 
 @dataclass(frozen=True)
 class Prose:
-    """What a page consists of: words, numbers, sentences (a list of texts), and the phrases in it that are to be avoided."""
+    """Numbers of words and numbers, the sentences, and the phrases to avoid."""
 
     words: int
     numbers: int
@@ -51,17 +51,17 @@ class Prose:
 
     @property
     def sentence_length(self) -> float:
-        """The mean number of words of a sentence; 0 where there is none."""
+        """The mean number of words of a sentence; 0 if there is none."""
         return sum(map(count_words, self.sentences)) / len(self.sentences) if self.sentences else 0.0
 
 
 def count_words(text: str) -> int:
-    """How many words a text has: pieces between blanks that hold a letter or a digit."""
+    """Number of words: pieces between blanks with a letter or a digit."""
     return sum(bool(_WORD.search(piece)) for piece in text.split())
 
 
 def banned(text: str) -> tuple[str, ...]:
-    """The phrases of a text that are to be avoided."""
+    """The phrases to avoid in a text."""
     return tuple(found[0] for found in _PHRASE.finditer(" ".join(text.split())))
 
 
@@ -87,7 +87,7 @@ def read(markdown: str) -> Prose:
 
 
 def _sentences(plain: str) -> list[str]:
-    """The sentences of paragraphs and of items of lists; what ends without a full stop is one, too."""
+    """The sentences of paragraphs and list items, also those without a full stop."""
     blocks = re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )", plain)
     found = []
     for block in blocks:
@@ -102,7 +102,7 @@ def pages() -> list[Path]:
 
 
 def main() -> None:
-    """Print a line a page; exit code 1 where a phrase is to be avoided."""
+    """Print a line a page; exit code 1 if a page has a phrase to avoid."""
     bad = False
     for page in [Path(name) for name in sys.argv[1:]] or pages():
         prose = read(page.read_text(encoding="utf-8"))

@@ -1,11 +1,11 @@
-"""Pruning of results as we search it against the plain algorithm: one trace after the other, one candidate at a time.
+"""Our search for results to prune against the plain algorithm: one trace at a time, one candidate at a time.
 
     python -m benchmarks.pruning [--run RUN] [--rows 200] [--gammas 0 0.1 0.2] [--dtype float32]
 
-With ``--run`` the model is that run's ``cirf_full`` and the traces are its own; without, an untrained SmolLM2-135M with
-functional tokens judges traces of made problems. Both get the same number format and threads, compute the logits of the
-answer alone, and stop at the threshold; the plain algorithm searches once a threshold. Ours is timed doing the same, and
-searching once for all thresholds. The last line is JSON; a ratio above 1 means ours is faster.
+With ``--run`` the model is that run's ``cirf_full``, with its traces; otherwise an untrained SmolLM2-135M with functional tokens
+scores traces of generated problems. Both sides have the same number format and threads, compute logits of the answer only, and
+stop at the threshold. The plain algorithm searches once a threshold. Ours is timed in the same way, and with one search for all
+thresholds. The last line is JSON; a ratio above 1 means ours is faster.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Loss = Callable[[tuple[int, ...]], float]
 
 
 def plain(loss: Loss, kept: tuple[int, ...], gamma: float) -> tuple[int, ...]:
-    """The steps that keep their results: the algorithm of 3.4 for one trace, as it reads; ``loss`` of the steps kept."""
+    """The steps that keep their results, by the literal algorithm of section 3.4; ``loss`` takes the steps kept."""
     from cirf.compression.search import TIE
 
     current = loss(kept)
@@ -108,7 +108,7 @@ def _ours(model: Any, pieces: Sequence[Any], limit: float) -> list[Any]:
 
 
 def main() -> None:
-    """Run both, compare what they keep, print the table and the line of JSON."""
+    """Run both, compare the kept results, print the table and the line of JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", type=File)
     parser.add_argument("--rows", type=int, default=200)

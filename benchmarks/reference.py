@@ -1,8 +1,8 @@
-"""The reference pages that are written from the code: commands, recipe keys, methods and tasks.
+"""Generate reference pages from the code: commands, recipe keys, methods and tasks.
 
     python -m benchmarks.reference docs/reference
 
-A test compares the pages with what this writes; `make reference` brings them up to date.
+A test compares the pages with the output; `make reference` updates them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _cell(text: str) -> str:
 
 
 def _code(text: str) -> str:
-    """Code in a cell: what Markdown would read otherwise is left alone."""
+    """Code in a table cell, with special characters protected."""
     return f"`{text}`" if text else ""
 
 
@@ -109,7 +109,7 @@ def _sentence(summary: str) -> str:
 
 
 def _settings(method: type[methods.Method]) -> Iterator[str]:
-    """Its settings; those of an earlier method that it shares as a whole are named by that method alone."""
+    """The settings of a method; a link if all of them are those of an earlier method."""
     found, presets = list(rows_of(method.Settings)), method.presets
     if not found:
         yield "It has no settings."
@@ -134,7 +134,7 @@ def _settings(method: type[methods.Method]) -> Iterator[str]:
 
 
 def _shares(one: type[methods.Method], other: type[methods.Method]) -> bool:
-    """Whether the other, which is listed later and has no presets, has all settings of the one, if with other defaults."""
+    """Whether the other method, listed later and without presets, has the same settings, apart from defaults."""
     listed = list(methods.METHODS.values())
     if other.presets or listed.index(one) >= listed.index(other) or not one.Settings.model_fields:
         return False

@@ -1,16 +1,15 @@
-"""How long answers take where they are served: methods side by side in vLLM, llama.cpp or any OpenAI-compatible server.
+"""Latency of served models: methods compared in vLLM, llama.cpp or any OpenAI-compatible server.
 
     python -m benchmarks.served_latency RUN --server cirf_full=URL [--server sft_cot=URL ...] [--concurrency 1,8,32]
         [--requests 64] [--max-tokens 512] [--out FILE]
 
-``RUN`` is a run whose test questions are asked, tasks taking turns. Each ``NAME=URL`` is a server of one method's model (``vllm
-serve RUN/models/cirf_full --reasoning-parser hf``); the address ends in ``/v1``, or in ``/v1#MODEL``. Every server gets the same
-questions, greedily and streamed, with so many requests under way at once. The servers take turns at each concurrency; four
-requests before are not counted. One machine that runs several servers divides its cores among them: start one at a time then,
-and join the files of ``--out``.
+``RUN`` provides the test questions, alternating between tasks. Each ``NAME=URL`` is a server of one method's model (``vllm serve
+RUN/models/cirf_full --reasoning-parser hf``); the address ends in ``/v1`` or ``/v1#MODEL``. Every server gets the same questions,
+greedy and streamed, with ``--concurrency`` requests at once. The servers alternate at each concurrency, after four requests that
+do not count. Several servers on one machine share its cores: start them one at a time, and join the files of ``--out``.
 
-For each: seconds to the first token, to the first token of the answer and to the end (median, 95th percentile), tokens written,
-requests a second. The last line is JSON.
+The table shows seconds to the first token, to the first token of the answer and to the end (median, 95th percentile), generated
+tokens, and requests a second. The last line is JSON.
 """
 
 from __future__ import annotations

@@ -1,14 +1,17 @@
-"""Many clients at once against ``cirf serve``: some slow to send, some cut off, all others to be answered or asked to retry.
+"""Many clients at once against ``cirf serve``: some are slow, some disconnect; all others must be answered or asked to retry.
 
     python -m benchmarks.serving MODEL [--clients 200] [--slow 20] [--cut 20] [--waves 3] [--queue 256] [--batch 32]
 
-``MODEL`` is anything ``cirf serve`` takes, or ``tiny``: a model made on the spot. The server is the command in a process of its
-own. In every wave all clients ask at once: the well-behaved ones, half of them streaming, through the ``openai`` client without
-its retries; the slow ones send their request a piece at a time and half of them never finish; those that are cut off hang up
-after the first bytes of the answer, or before any. The next wave comes when the well-behaved have their answers, while those that
-never finish are still waited for. Told are the share of the well-behaved that were served, refusals by status
-with the least and most of their Retry-After, latencies of the served, and the server's memory after each wave. The last line is
-JSON; a ratio of 1 means that all of the well-behaved were served.
+``MODEL`` is anything ``cirf serve`` takes, or ``tiny``: a generated model. The server runs in a separate process. In every wave
+all clients send at once:
+
+- normal ones, through the ``openai`` client without retries, half of them streaming;
+- slow ones, which send their request in pieces; half of them never finish;
+- ones that disconnect after the first bytes of the answer, or before any.
+
+The next wave starts once the normal clients have their answers, while unfinished requests are still open. The table shows the
+share of normal clients served, refusals by status with the smallest and largest ``Retry-After``, latencies, and the server's
+memory after each wave. The last line is JSON; a ratio of 1 means that all normal clients were served.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ CAPS = (8, 16, 24, 48)
 
 
 def _tiny(folder: File) -> str:
-    """A model of two layers that writes anything, saved as a run saves one."""
+    """A model of two layers with random weights, saved as in a run."""
     sys.path.insert(0, str(File(__file__).parents[1] / "tests"))
     import tinyrun
 
@@ -46,7 +49,7 @@ def _memory(process: int) -> float:
 
 
 class Wave:
-    """What became of the clients of one wave."""
+    """Outcomes of the clients of one wave."""
 
     def __init__(self) -> None:
         self.served: list[float] = []
@@ -55,7 +58,7 @@ class Wave:
         self._lock = threading.Lock()
 
     def ask(self, client: Any, model: str, number: int) -> None:
-        """A well-behaved client."""
+        """A normal client."""
         import openai
 
         asking = {"model": model, "messages": [{"role": "user", "content": f"What is {number} plus {number * 7 % 100}?"}]}
@@ -78,7 +81,7 @@ class Wave:
                 self.served.append(time.perf_counter() - started)
 
     def misbehave(self, address: tuple[str, int], model: str, number: int, slow: bool) -> None:
-        """A client that is slow to send, or hangs up."""
+        """A client that is slow to send, or disconnects."""
         asked = {"model": model, "messages": [{"role": "user", "content": f"Wait {number}"}], "max_tokens": 64, "stream": True}
         body = json.dumps(asked).encode()
         summary = {"Host": "localhost", "Content-Type": "application/json", "Content-Length": len(body)}
@@ -97,7 +100,7 @@ class Wave:
                     if number % 2:
                         connection.recv(64)
         except OSError:
-            pass  # cut off by the server, as it should be
+            pass  # closed by the server, as expected
 
 
 def main() -> None:
@@ -166,7 +169,7 @@ def _measure(options: argparse.Namespace, process: subprocess.Popen[str]) -> Non
     lost = [one for wave in waves for one in wave.lost]
     share = len(served) / (good * options.waves)
     print(f"{model}: {options.waves} waves of {options.clients} clients, {options.slow} slow to send, {options.cut} cut off")
-    print(f"well-behaved served: {len(served)} of {good * options.waves} ({share:.1%})")
+    print(f"normal clients served: {len(served)} of {good * options.waves} ({share:.1%})")
     print(f"lost without a word: {len(lost)} {' '.join(sorted(set(lost)))}".rstrip())
     for status, count in sorted(collections.Counter(status for status, _ in refused).items()):
         after = [seconds for found, seconds in refused if found == status and seconds is not None]

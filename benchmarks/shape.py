@@ -1,21 +1,21 @@
-"""A model of a known shape: how fast it trains and answers, against what the device could do at its best.
+"""Training and decoding speed of a model of a known shape, compared with what the device can reach.
 
     python -m benchmarks.shape [--shape qwen3-8b|tiny] [--device auto] [--part train-lora|train-full|decode|latency] [--out FILE]
 
-The weights are random, for speed does not depend on their values; so are the rows and prompts, but their lengths are those of
-the paper's tables for Qwen3-8B (`shape_model.paper_lengths`). Nothing is downloaded. The parts, all four unless some are named:
+Weights, rows and prompts are random, since speed does not depend on their values. Their lengths are those of the paper's tables
+for Qwen3-8B (`shape_model.paper_lengths`). Nothing is downloaded. The parts (default: all):
 
-* ``train-lora``, ``train-full``: the project's own fine-tuning (adapters of rank 128 with the new rows; every weight, with
-  gradient checkpointing and without), 32 rows an update as in the paper, in passes of several sizes: tokens a second, the most
-  memory, and what share the operations that it needs (`shape_model.training_flops`) are of what matrix products reach here.
-* ``decode``: milliseconds a step, at batch 1 and 32, of the project's functions, of ``generate`` with a static cache (on a GPU
-  compiled), and of a static cache whose step is recorded as a CUDA graph; next to the time that reading the weights, keys and
-  values takes at the bandwidth measured here. The tokens of all engines are compared.
+* ``train-lora``, ``train-full``: cirf's own fine-tuning, with adapters of rank 128 and new rows, or of all weights with and
+  without gradient checkpointing. An update has 32 rows as in the paper, in passes of several sizes. Shows tokens a second, peak
+  memory, and the required operations (`shape_model.training_flops`) as a share of the measured speed of matrix products.
+* ``decode``: milliseconds a step, at batch 1 and 32, of cirf's functions, of ``generate`` with a static cache (compiled on a
+  GPU), and of a static cache with a CUDA graph. The floor is the time to read weights, keys and values at the measured bandwidth.
+  The tokens of all engines are compared.
 * ``latency``: seconds from the prompt's text to the last token of CIRF Full, Fast, Faster and chain-of-thought.
 
-What does not fit into memory, or that an engine cannot do, is a line of the table. On an H200 each part takes some minutes. The
-last line is JSON; its ``ours`` and ``peer`` are the milliseconds of a step of the project's functions and of the fastest other
-engine, and ``ratio`` is below 1 where that one is faster.
+A cell that does not fit into memory, or that an engine cannot run, is a line of the table. On an H200 each part takes some
+minutes. The last line is JSON. ``ours`` and ``peer`` are the milliseconds of a step of cirf's functions and of the fastest other
+engine; ``ratio`` is below 1 if that one is faster.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ _GIB = 2**30
 
 
 class Clock:
-    """A bar that notes when each update was done (see `cirf.progress.Progress`)."""
+    """A progress bar that records when each update ended (see `cirf.progress.Progress`)."""
 
     def __init__(self, device: str) -> None:
-        """``device`` is waited for before the clock is read."""
+        """``device`` is synchronised before the clock is read."""
         self.device, self.times = device, list[float]()
 
     @contextmanager
     def task(self, name: str, total: int | None, unit: str = "rows", done: int = 0) -> Iterator[Callable[..., None]]:
-        """A bar whose every move is noted."""
+        """A bar whose steps are recorded."""
 
         def advance(count: int, note: str = "", /) -> None:
             synchronise(self.device)
@@ -59,10 +59,10 @@ class Clock:
 
 
 class Memory:
-    """The most memory that was held since it was made: of a GPU; else ``None``."""
+    """Peak GPU memory since its creation; ``None`` on other devices."""
 
     def __init__(self, device: str) -> None:
-        """Forget what was before."""
+        """Reset the peak."""
         import torch
 
         gc.collect()
@@ -79,17 +79,17 @@ class Memory:
 
 
 def no_room(error: BaseException) -> bool:
-    """Whether an error, or what it was raised over, is that memory is short."""
+    """Whether an error or its cause is a lack of memory."""
     import torch
 
     return isinstance(error, torch.OutOfMemoryError) or isinstance(error.__context__, torch.OutOfMemoryError)
 
 
 def attempt(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What a cell measures, or why it does not."""
+    """The measurement of a cell, or the reason for its failure."""
     try:
         return work()
-    except Exception as error:  # a cell that fails is a line of the table, and the others go on
+    except Exception as error:  # a failed cell is a line of the table; the others continue
         why = "out of memory" if no_room(error) else f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:160]}"
         return {"failed": why}
 
@@ -163,7 +163,7 @@ def _trained(cell: dict[str, Any]) -> str:
 
 
 def engines(model: Any, tokenizer: Any, batch: int, room: int) -> list[shape_decode.Engine]:
-    """All that decode a batch; the project's own comes first."""
+    """All engines for a batch; cirf's own comes first."""
     return [
         shape_decode.Own(model, tokenizer),
         shape_decode.Static(model, tokenizer, room, compiled=model.device.type == "cuda"),
@@ -172,14 +172,14 @@ def engines(model: Any, tokenizer: Any, batch: int, room: int) -> list[shape_dec
 
 
 def answering(options: argparse.Namespace) -> tuple[Any, Any]:
-    """A model that answers, and its tokenizer."""
+    """A model for decoding, and its tokenizer."""
     model, tokenizer = shape_model.build_model(options.shape, options.device, options.dtype), shape_model.build_tokenizer()
     shape_model.never_end(model, tokenizer)
     return model, tokenizer
 
 
 def stepped(options: argparse.Namespace, engine: shape_decode.Engine, prompts: list[str]) -> dict[str, Any]:
-    """Milliseconds a step of decoding: what a long answer takes longer than a short one, by the steps between them."""
+    """Milliseconds a step: the time of a long answer less that of a short one, divided by the steps between them."""
     few, many = options.steps // 8 + 1, options.steps + options.steps // 8 + 1
     memory = Memory(options.device)
     short = shape_model.fastest(options.device, lambda: engine.write(prompts, few), options.repeats)
@@ -189,7 +189,7 @@ def stepped(options: argparse.Namespace, engine: shape_decode.Engine, prompts: l
 
 
 def decode(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Steps of decoding: every engine at every batch size, and the floor."""
+    """Decoding steps of every engine at every batch size, and the floor."""
     made: list[dict[str, Any]] = []
     model, tokenizer = answering(options)
     few, many = options.steps // 8 + 1, options.steps + options.steps // 8 + 1
@@ -282,7 +282,7 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def main(arguments: list[str] | None = None) -> dict[str, Any]:
-    """Measure what the device can do, then the parts; print the tables and the line of JSON."""
+    """Measure the limits of the device, then the parts; print the tables and the line of JSON."""
     options = parsed(arguments)
     import torch
     import transformers
@@ -292,7 +292,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     options.peak = shape_model.matmul_peak(options.device, options.dtype)
     options.bandwidth = shape_model.bandwidth(options.device, options.dtype)
     del memory
-    Memory(options.device)  # hands back what these two took
+    Memory(options.device)  # frees the memory of these two
     print(
         f"{options.shape} on {options.name}, torch {torch.__version__}, transformers {transformers.__version__}, {options.dtype}"
     )

@@ -1,6 +1,6 @@
-"""Engines that `benchmarks.shape` decodes with: the project's own functions, and static caches by other ways.
+"""Engines for decoding in `benchmarks.shape`: cirf's own functions, and static caches.
 
-Every engine is given prompts of one length and writes so many tokens after each, greedily; none of them ever ends before
+Every engine gets prompts of one length and generates a fixed number of tokens after each, greedily. No answer ends earlier
 (`benchmarks.shape_model.never_end`).
 """
 
@@ -13,30 +13,30 @@ from benchmarks.shape_model import synchronise
 
 
 class Engine(Protocol):
-    """Something that decodes."""
+    """An engine for decoding."""
 
     name: str
 
     def write(self, prompts: Sequence[str], tokens: int) -> list[tuple[int, ...]]:
-        """The ids written after each prompt, ``tokens`` of them each."""
+        """The generated ids, ``tokens`` after each prompt."""
         ...
 
     def forget(self) -> None:
-        """Let go of all memory but the model's."""
+        """Free all memory except the model's."""
         ...
 
 
 class Own:
-    """`cirf.lm.decoding.generate`: one answer at a time, or a batch in rounds; the cache grows with the answer."""
+    """`cirf.lm.decoding.generate`: one answer at a time or a batch; the cache grows with the answer."""
 
     name = "cirf"
 
     def __init__(self, model: Any, tokenizer: Any) -> None:
-        """Hold on to them."""
+        """Keep model and tokenizer."""
         self.model, self.tokenizer = model, tokenizer
 
     def forget(self) -> None:
-        """Nothing is kept."""
+        """Nothing to free."""
 
     def write(self, prompts: Sequence[str], tokens: int) -> list[tuple[int, ...]]:
         """As `Engine` says."""
@@ -54,7 +54,7 @@ class Static:
     name = "generate, static cache"
 
     def __init__(self, model: Any, tokenizer: Any, room: int, compiled: bool) -> None:
-        """``room``: tokens that the cache has place for. One cache serves all calls: for another one a step is compiled anew."""
+        """``room``: tokens that fit into the cache. All calls share one cache, since another one would need a new compilation."""
         from transformers import StaticCache
 
         self.model, self.tokenizer, self.compiled = model, tokenizer, compiled
@@ -92,7 +92,7 @@ class Static:
         return [tuple(row) for row in made[:, ids.shape[1] :].tolist()]
 
     def forget(self) -> None:
-        """Let go of the cache, and of what was compiled for it."""
+        """Free the cache and the code compiled for it."""
         import torch
 
         self.cache = None
@@ -102,10 +102,10 @@ class Static:
 
 
 class Replayed:
-    """A loop of our own over a static cache: a step is recorded once as a CUDA graph and replayed, without compiling anything.
+    """A loop over a static cache: a step is captured once as a CUDA graph and replayed, without compilation.
 
-    Nothing in it waits for the device: the next token goes into the buffer that the step reads. Without a GPU the same step is
-    computed anew each time.
+    It never synchronises with the device: the next token goes into the buffer that the step reads. Without a GPU the step runs
+    eagerly.
     """
 
     name = "static cache"
@@ -132,7 +132,7 @@ class Replayed:
         self.token.copy_(logits[:, -1:].float().argmax(dim=-1))
 
     def _record(self, ids: Any) -> None:
-        """Record a step. What runs before it, on a stream of its own, has every library allocate what it needs."""
+        """Capture a step, after warm-up steps on a side stream in which libraries allocate their workspaces."""
         import torch
 
         self._begin(ids)
@@ -166,7 +166,7 @@ class Replayed:
             return [tuple(row) for row in made.tolist()]
 
     def forget(self) -> None:
-        """Let go of the graph, and then of the cache that it writes to."""
+        """Free the graph, then the cache that it writes to."""
         synchronise(str(self.model.device))
         self.graph = self.cache = None
 
@@ -181,10 +181,10 @@ def encoded(model: Any, tokenizer: Any, prompts: Sequence[str]) -> Any:
 
 
 def apart(model: Any, tokenizer: Any, prompts: Sequence[str], ours: Sequence[Any], theirs: Sequence[Any]) -> dict[str, Any]:
-    """How often two engines wrote the same, and of the others by how many nats the first one's token leads where they part.
+    """How often two engines generated the same tokens; otherwise the lead of the first one's token in nats where they differ.
 
-    In 16 bits two ways of computing round otherwise, and a model that learned nothing has many near ties: a lead of a few
-    hundredths is no fault, one of several nats is.
+    In 16 bits two implementations round differently, and an untrained model has many near ties. A lead of a few hundredths is
+    harmless, one of several nats is a fault.
     """
     import torch
 

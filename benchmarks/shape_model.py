@@ -1,5 +1,4 @@
-"""What `benchmarks.shape` measures with: a model of a known shape with random weights, rows of the paper's lengths, and what the
-device can do at its best. Nothing is downloaded."""
+"""Models, rows and device limits for `benchmarks.shape`: random weights of a known shape, and rows of the paper's lengths."""
 
 from __future__ import annotations
 
@@ -51,7 +50,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 }
 
 PROMPT = 130
-"""Tokens of a prompt of GSM8K in Qwen's tokenizer, in the mean."""
+"""Mean tokens of a prompt of GSM8K in Qwen's tokenizer."""
 
 _WORDS = 512
 _CODES = 32
@@ -68,10 +67,11 @@ class Lengths:
 def paper_lengths(task: str = "gsm8k") -> dict[str, Lengths]:
     """Tokens a question of four methods, of the paper's tables for Qwen3-8B.
 
-    Chain-of-thought and functional tokens stand in its table of data sets. How many tokens the results of a trace take is not
-    said: what each CIRF variant writes in all is its time in the table of main results over the time that chain-of-thought
-    takes a token there. (On CommonsenseQA, where Fast keeps next to no result, that gives 11.6 tokens; 8.2 functional ones,
-    two delimiters, the answer and the end are 12.2.)
+    Tokens of chain-of-thought and functional tokens are in the paper's table of data sets. It does not give the tokens of
+    results. The total of each CIRF variant is therefore its time in the table of main results, divided by the time a token of
+    chain-of-thought.
+    (On CommonsenseQA, where Fast keeps hardly any result, that gives 11.6 tokens; 8.2 functional ones, two delimiters, the
+    answer and the end token are 12.2.)
     """
     from cirf.analysis.source import published
 
@@ -87,7 +87,7 @@ CIRF = ("cirf_full", "cirf_fast", "cirf_faster")
 
 
 def build_model(shape: str, device: str, dtype: str, seed: int = 0) -> Any:
-    """A model with random weights, made where it will be, in evaluation mode. Raises ``torch.OutOfMemoryError``."""
+    """A model with random weights, created on the device, in evaluation mode. Raises ``torch.OutOfMemoryError``."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -117,8 +117,8 @@ def build_tokenizer() -> Any:
 
 
 def never_end(model: Any, tokenizer: Any) -> None:
-    """Have an untied model never write an end token, so that every answer is as long as it is allowed to be: with a row of
-    zeros its logit is 0, and of the many others some are above."""
+    """Make an untied model never generate an end token, so that every answer reaches the limit. With a zero row the logit is 0,
+    and some of the many others are larger."""
     import torch
 
     from cirf.lm.prompt import stop_ids
@@ -155,7 +155,7 @@ def rows(count: int, lengths: Lengths, prompt: int, seed: int = 0) -> list[Any]:
 
 
 def new_tokens(model: Any, tokenizer: Any) -> list[int]:
-    """Give the model its delimiters and functional tokens; their ids."""
+    """Add delimiters and functional tokens to the model; returns their ids."""
     from cirf.lm.vocabulary import extend
     from cirf.recipe.schema import Vocabulary
 
@@ -201,8 +201,8 @@ def matmul_peak(device: str, dtype: str) -> float:
 
 
 def bandwidth(device: str, dtype: str) -> float:
-    """Bytes a second from and to the device's memory: the better of a copy, and of a product of a large matrix and a vector,
-    which is what decoding one answer is made of."""
+    """Memory bandwidth of the device in bytes a second: the better of a copy and a matrix-vector product, the main operation of
+    decoding one answer."""
     import torch
 
     rows, width = (2**19, 4096) if torch.device(device).type == "cuda" else (2**12, 1024)
@@ -215,8 +215,8 @@ def bandwidth(device: str, dtype: str) -> float:
 
 
 def decode_bytes(model: Any, batch: int, context: int) -> int:
-    """Bytes that one step of decoding has to read: every weight but the input matrix, of which it reads a row an answer (the
-    whole matrix where it is the output matrix, too), and the keys and values of ``context`` tokens an answer."""
+    """Bytes that a decoding step must read: all weights, and the keys and values of ``context`` tokens an answer. Of the input
+    embeddings it reads a row an answer, or all of them if they are tied to the output."""
     from cirf.lm.vocabulary import is_tied
 
     config, inner = model.config.get_text_config(), model.get_input_embeddings().weight

@@ -1,13 +1,14 @@
-"""Memory of each process when training is sharded.
+"""Memory of each process in sharded training.
 
     python -m benchmarks.sharding RECIPE --shape llama-70b|qwen3-8b --processes 8
     python -m benchmarks.sharding --measure MODEL [--adaptation full|lora] [--updates 3]
 
-The first computes it, without weights: a model of that shape is built on the meta device with the recipe's adapters and new
-rows, and sharded as training shards it, rank by rank. It counts the bytes of the parts, what is gathered at the
-most at once (the two largest of layers and embedding matrices, and the gradients of one), and the activations of
-`cirf run --dry-run`. The second measures it: a few updates of ``MODEL`` on the CPU by one process, by two with the whole model
-each, and by two sharded; peak resident memory of each process, and the losses. The last line is JSON.
+The first form computes it without weights. A model of that shape is built on the meta device with the recipe's adapters and new
+rows, and sharded as in training, rank by rank. It counts the bytes of the shards, the peak of gathered parameters (the two
+largest of layers and embedding matrices, and the gradients of one), and the activations of `cirf run --dry-run`.
+
+The second form measures it: a few updates of ``MODEL`` on the CPU by one process, by two with the whole model each, and by two
+sharded ones. It prints the peak resident memory of each process, and the losses. The last line is JSON.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Training on cores that another process uses too: how much of its speed is left, by how long OpenMP's threads spin.
+"""Training on cores that another process uses too: the remaining speed, by how long OpenMP's threads spin.
 
     python -m benchmarks.shared_cores [--model ID] [--updates 8] [--repeats 2] [--spins default,1000,10000,passive]
 
 Threads that wait at a barrier spin for a while and then sleep. Spinning is fast on idle cores and wastes time on shared ones.
-Each setting trains the same rows alone, and with as many busy processes as there are cores, in a process of its own, in turns.
-``cirf`` is what the command sets unless the user does (`cirf.distributed`). The last line is JSON: ``ours`` is the speed of
-``cirf`` alone as a share of ``default`` alone, ``shared`` its share of that with the others.
+Each setting trains the same rows alone, and with as many busy processes as there are cores, in turn and in separate processes.
+``cirf`` is the setting that the command uses unless the user sets one (`cirf.distributed`). The last line is JSON: ``ours`` is
+the speed of ``cirf`` alone as a share of ``default`` alone, ``shared`` its share with busy processes.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
-"""Balanced assignment to K codes: ours against POT's log-domain Sinkhorn, over and over in turn.
+"""Balanced assignment to K codes: ours against POT's log-domain Sinkhorn, alternating.
 
     python -m benchmarks.sinkhorn [--rows 100000] [--codes 256] [--width 896] [--pairs 5] [--begin vectors]
     python -m benchmarks.sinkhorn --begin distances --memory 6 [--most 1000000]
 
-``--begin vectors``: both get the same float32 vectors and do the same work: squared distances divided by their mean, three
-rounds of columns and rows, argmax of each row. ``--begin distances``: the solvers alone, from the same matrix of distances to
-the plan and its argmax. ``--memory``: not so many rows, but the most that POT can do in so many GB, found from its peaks at
-two small sizes.
+With ``--begin vectors`` both get the same float32 vectors and do the same work: squared distances divided by their mean, three
+rounds of columns and rows, argmax of each row. With ``--begin distances`` only the solvers run, from the same matrix of distances
+to the plan and its argmax. ``--memory`` replaces ``--rows`` by the most rows that POT can handle in that many GB, estimated from
+its peaks at two small sizes.
 
-Each turn is a process of its own, so that its peak memory is its own, on one thread and in processor seconds, so that other
-work on the machine does not count. ``floor`` is what the work costs at least on this machine: its operations, exponentials and
-bytes at the speeds measured here. The sums of the plans' rows and columns are compared. The last line is
-JSON; a ratio above 1 means ours is faster: the median over pairs, with the smallest and largest.
+Each run is a separate process, so that its peak memory can be measured, on one thread. Times are processor seconds, so other work
+on the machine does not count. ``floor`` is the lower bound of the work on this machine: its operations, exponentials and bytes at
+measured speeds. The sums of the plans' rows and columns are compared. The last line is JSON; a ratio above 1 means ours is
+faster: the median over pairs, with the smallest and largest.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _CHUNK = 20_000
 
 
 def _distances(x: np.ndarray, anchors: np.ndarray) -> np.ndarray:
-    """Squared distances [M x K] over their mean, made a chunk at a time so that making them sets no peak."""
+    """Squared distances [M x K] over their mean, computed in chunks to keep the peak memory low."""
     found = np.empty((len(x), len(anchors)), np.float32)
     norms = (anchors * anchors).sum(axis=1)
     for start in range(0, len(x), _CHUNK):
@@ -113,7 +113,7 @@ def _run(who: str, options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-# What this machine can do at most. Each is the best of several tries in the running process, so with its number of threads.
+# Limits of this machine. Each is the best of several tries in this process, with its number of threads.
 
 
 def matmul_peak(size: int = 1536, tries: int = 6) -> float:
@@ -126,7 +126,7 @@ def matmul_peak(size: int = 1536, tries: int = 6) -> float:
 
 
 def memory_bandwidth(megabytes: int = 256, tries: int = 4) -> float:
-    """Bytes a second that a copy reads and writes, in memory no cache holds."""
+    """Bytes a second that a copy reads and writes, for arrays larger than caches."""
     import torch
 
     one = torch.ones(megabytes * 2**18)
@@ -149,7 +149,7 @@ def exponentials(tries: int = 20) -> float:
 
 
 def read_bandwidth(path: Path, megabytes: int = 256) -> float:
-    """Bytes a second of plain reads from the beginning of a file, from the disk or what the system holds of it."""
+    """Bytes a second of plain reads from the start of a file, from the disk or the page cache."""
     room = bytearray(2**20)
     done, started = 0, time.perf_counter()
     with open(path, "rb", buffering=0) as file:
@@ -159,7 +159,7 @@ def read_bandwidth(path: Path, megabytes: int = 256) -> float:
 
 
 def available_memory() -> int:
-    """Bytes that a new process may take without others being swapped out."""
+    """Bytes that a new process can use without swapping."""
     try:
         text = Path("/proc/meminfo").read_text()
         return int(next(line for line in text.splitlines() if line.startswith("MemAvailable")).split()[1]) * 1024
@@ -180,7 +180,7 @@ def _best(work: Callable[[], object], tries: int) -> float:
 
 
 def _floor(options: argparse.Namespace) -> dict[str, Any]:
-    """The least seconds: the product for the distances, an exponential for each entry and scaling, each matrix once a round."""
+    """The lower bound in seconds: the product for the distances, the exponentials, and a read of the matrix each round."""
     entries = options.rows * options.codes
     speeds = {"matmul": matmul_peak(), "bytes": memory_bandwidth(), "exponentials": exponentials()}
     product = 2 * entries * options.width if options.begin == "vectors" else 0
@@ -239,7 +239,7 @@ def compare(options: argparse.Namespace) -> dict[str, Any]:
             f"those of columns differ by {apart:.1e} of M/K"
         )
         if max(off["ours"], apart) > 1e-3:
-            raise SystemExit("the plans have not the same marginals")
+            raise SystemExit("the plans have different marginals")
     print(f"ratio {statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f} in {len(ratios)} pairs)")
     return {
         "benchmark": "sinkhorn",

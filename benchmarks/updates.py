@@ -1,11 +1,10 @@
-"""Updates of full fine-tuning on the CPU as `cirf` makes them, with plain attention for short rows, freed memory kept and
-large pages, against transformers' and glibc's defaults.
+"""Updates of full fine-tuning on the CPU with `cirf`'s settings, against the defaults of transformers and glibc.
 
     python -m benchmarks.updates [--shape smollm2-135m] [--rows 4] [--tokens 49] [--updates 10] [--repeats 2]
 
-A randomly initialised model makes the same updates in all (target loss under bf16 autocast, clip, AdamW), each in a
-process of its own, turn about; the fastest turn counts. ``memory`` is ours without the attention and the large pages. The last
-line is JSON; a ratio above 1 means ours is faster.
+`cirf` uses plain attention for short rows, keeps freed memory and uses large pages. A randomly initialised model makes the same
+updates on every side (target loss under bf16 autocast, clipping, AdamW), alternating, each in its own process; the fastest run
+counts. ``memory`` is ours without the attention and the large pages. The last line is JSON; a ratio above 1 means ours is faster.
 """
 
 from __future__ import annotations

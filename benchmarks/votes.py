@@ -1,13 +1,12 @@
-"""Sampled answers to one question: as votes are drawn against ``generate`` of transformers with as many sequences.
+"""Sampled answers to one question: `cirf`'s votes against ``generate`` of transformers with as many sequences.
 
     python -m benchmarks.votes --model RUN/models/cirf_full [--run RUN] [--votes 8] [--questions 6] [--rounds 3] [--threads 2]
 
-The questions are the first of the run's test problems, equally many of each task (``--run``; by default the model's own run).
-Three ways take turns at each question: ``generate`` on the model as transformers loads it, with packed weights, since these alone
-are most of what `benchmarks.decoding` measures; ours with transformers' attention; ours as it ships. All draw at temperature 0.7
-from the nucleus of 0.95 until every answer has ended, so none is helped by votes that are left. Each draws other answers, so
-seconds are divided by the tokens of the longest one, which are the passes of the model. The last line is JSON; a ratio above 1
-means ours is faster.
+The questions are the first of the run's test problems, equally many of each task (``--run``; default: the model's own run). Three
+sides answer each question in turn: ``generate`` on the model as transformers loads it, with packed weights, since these are most
+of the gain in `benchmarks.decoding`; ours with transformers' attention; and ours. All sample at temperature 0.7 and top-p 0.95
+until every answer has ended. Each samples other answers, so seconds are divided by the tokens of the longest one, the number of
+passes. The last line is JSON; a ratio above 1 means ours is faster.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ TEMPERATURE, TOP_P = 0.7, 0.95
 
 
 def _stock(model: Any, tokenizer: Any, cap: int, votes: int) -> Callable[[str], int]:
-    """A stock script's samples of a prompt; the tokens of the longest answer."""
+    """Sample as a stock script does; returns the tokens of the longest answer."""
     import torch
 
     from cirf.lm.prompt import stop_ids

@@ -119,7 +119,7 @@ def test_with_the_result_first_nothing_goes_by_a_token_before_it(settings: str) 
     get("x", parse(head + "{codes: single}}}\n"))
     with pytest.raises(CirfError, match=r"variants\.x\.settings: only codes, start and calculator"):
         get("x", parse(head + f"{{{settings}}}}}}}\n"))
-    with pytest.raises(CirfError, match=r"evaluate\.probes: they take a result"):
+    with pytest.raises(CirfError, match=r"evaluate\.probes: they assign a result"):
         get("x", parse(head + "{}}}\nevaluate: {probes: {truncate: [1]}}\n"))
 
 

@@ -236,11 +236,11 @@ def test_two_methods_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[
     )
     coin_states.main([str(tmp_path / "one"), "--methods", "ours", "theirs", "--against-run", str(tmp_path / "two")])
     ours, theirs, difference, document = capsys.readouterr().out.splitlines()
-    summary = "3 of 3 functional tokens right; states right behind these 3 of 3, behind the others 0 of 0"
+    summary = "3 of 3 functional tokens right; states right after these 3 of 3, after the others 0 of 0"
     assert ours == f"ours: 0 of 3 states wrong {{}}; of 1 traces 1 whole, 1 sound; {summary}"
     assert theirs == (
         "theirs: 2 of 3 states wrong {'flips heads': 1, 'keeps tails': 1}; of 1 traces 1 whole, 0 sound; "
-        "no functional tokens that tell who flips"
+        "no functional tokens that show who flips"
     )
     assert difference.startswith("sound: ")
     assert json.loads(document)["difference"] == 1
@@ -250,10 +250,10 @@ def test_a_functional_token_means_what_it_mostly_is_before() -> None:
     strayed = TOKENS.replace("<cirf_020>tails", "<cirf_010>heads")
     readings = {name: coin_states.read(QUESTION, trace) for name, trace in (("a", TOKENS), ("b", TOKENS), ("c", strayed))}
     assert coin_states.token_summary(readings) == (
-        "8 of 9 functional tokens right; states right behind these 7 of 8, behind the others 0 of 1"
+        "8 of 9 functional tokens right; states right after these 7 of 8, after the others 0 of 1"
     )
     single = {"a": coin_states.read(QUESTION, TOKENS.replace("_020", "_010"))}
-    assert coin_states.token_summary(single) == "no functional tokens that tell who flips"
+    assert coin_states.token_summary(single) == "no functional tokens that show who flips"
 
 
 @pytest.mark.parametrize(

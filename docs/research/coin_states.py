@@ -1,12 +1,14 @@
-"""Where traces of Coin Flip go wrong: at which states, whether or not the answer is right all the same.
+"""Check the intermediate states of Coin Flip traces, whether or not the answer is right.
 
     python -m docs.research.coin_states RUN --methods cirf_subjects terse_subjects [--task coin_flip] [--against-run RUN]
 
-RUN: a run whose methods say whom a step is about (``subjects: true``); an archive has no prompts. A state is held against the one
-that the trace itself wrote before it, ``keeps heads`` being a step of someone who does not flip a coin that shows heads: one
-mistake counts once. *Whole*: the trace names the question's people in order, spelt as there but for capitals, and begins with
-the question's state; *sound*: all of its states are right, too. A functional token is taken to mean what it precedes more
-often in the method's traces, someone who flips or someone who does not. ``--against-run``: the second method is that run's.
+RUN is a run, not an archive, since prompts are needed. Its methods must name whom a step is about (``subjects: true``).
+``--against-run`` takes the second method from another run.
+
+A state is compared with the state that the trace itself wrote before it, so one mistake counts once. ``keeps heads`` is a step of
+someone who does not flip a coin that shows heads. A trace is *whole* if it starts with the question's state and names its people
+in order (case is ignored). It is *sound* if, in addition, all its states are right. A functional token means *flips* or *does not
+flip*, whichever it precedes more often in the method's traces.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ _OTHER = {"heads": "tails", "tails": "heads"}
 
 @dataclass(frozen=True)
 class State:
-    """What one person made of the coin, as the trace has it, and the functional token before it (empty: none)."""
+    """What the trace says that one person did to the coin, and the functional token before it (empty: none)."""
 
     flips: bool
     before: str
@@ -58,7 +60,7 @@ class Reading:
 
 
 def read(question: str, trace: str) -> Reading:
-    """The trace of a question. ``CirfError`` where the question is not about a coin."""
+    """Parse the trace of a question. ``CirfError`` if the question is not about a coin."""
     start = _START.search(question)
     acts = {name.lower(): act.lower() == "flips" for name, act in _ACT.findall(question)}
     if start is None or not acts:
@@ -82,7 +84,7 @@ def read(question: str, trace: str) -> Reading:
 
 
 def of(run: Path, method: str, task: str) -> dict[str, Reading]:
-    """The method's traces by question. ``CirfError`` where a file has none, or several of one question."""
+    """The method's traces by question. ``CirfError`` if the file has none, or several for one question."""
     file = run / "evaluation" / method / f"{task}.jsonl"
     found: dict[str, Reading] = {}
     for row in read_rows(file):
@@ -111,17 +113,17 @@ def summary(readings: Mapping[str, Reading]) -> str:
 
 
 def token_summary(readings: Mapping[str, Reading]) -> str:
-    """How often functional tokens say rightly whether someone flips, and how often the state behind them is right."""
+    """How often functional tokens correctly show whether someone flips, and how often the state after them is right."""
     states = [state for reading in readings.values() for state in reading.states if state.token]
     seen = Counter((state.token, state.flips) for state in states)
     means = {token: seen[token, True] > seen[token, False] for token, _ in seen}
     if len(set(means.values())) < 2:
-        return "no functional tokens that tell who flips"
+        return "no functional tokens that show who flips"
     behind = Counter((means[state.token] == state.flips, state.right) for state in states)
     right = behind[True, True] + behind[True, False]
     return (
-        f"{right} of {len(states)} functional tokens right; states right behind these {behind[True, True]} of {right}, "
-        f"behind the others {behind[False, True]} of {len(states) - right}"
+        f"{right} of {len(states)} functional tokens right; states right after these {behind[True, True]} of {right}, "
+        f"after the others {behind[False, True]} of {len(states) - right}"
     )
 
 

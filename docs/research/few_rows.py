@@ -1,13 +1,15 @@
-"""A user's own few hundred rows: `cirf init`, `cirf run`, and whether what comes of it works.
+"""Train on a few hundred rows as a user would: `cirf init`, `cirf run`, and the accuracy that results.
 
     python -m docs.research.few_rows --data DIR --out DIR [--kinds choice,numbers] [--rows 100,300] [--seeds 1,2] [--model ID]
 
-Of published rows (``--data``: a mirror folder) it makes files as a user has them, of four kinds: ``choice``, problems that are
-worked out and have five options; ``numbers``; ``yesno``, with reasons; ``text``, whose answer is a phrase. Each goes through
-`cirf init` as it is. The recipe is run with a test file of 200 other questions, and with one method more: results alone, without
-functional tokens (``terse``). Runs that are there already are only read. The table gives of each method the share of answers that
-are well-formed, truncated and right, and the paired test of the functional method against direct answers. The last line is JSON:
-``ours`` is the functional method's accuracy, ``peer`` that of direct answers, both the mean over all runs.
+``--data`` is a mirror folder of published rows. The script writes user files of four kinds from them: ``choice`` (worked problems
+with five options), ``numbers``, ``yesno`` (with reasons) and ``text`` (the answer is a phrase). `cirf init` writes each recipe,
+which is run unchanged, except for a test file of 200 other questions and one more method: ``terse``, results without functional
+tokens. Finished runs are only read.
+
+The table shows, for each method, the share of well-formed, truncated and right answers, and the paired test of the functional
+method against direct answers. The last line is JSON: ``ours`` is the functional method's mean accuracy over the runs, ``peer``
+that of direct answers.
 """
 
 from __future__ import annotations
@@ -37,8 +39,8 @@ def _read(path: Path) -> Rows:
 
 
 def choice(data: Path, chance: random.Random) -> Iterator[dict[str, Any]]:
-    """Problems of two to four steps with five numbers to choose from, equally far apart. The right one has each rank equally
-    often, so that the options alone give nothing away."""
+    """Problems of two to four steps with five evenly spaced numbers as options. The right one has each rank equally often, so
+    the options alone do not reveal it."""
     for row in _read(data / "gsm8k" / "train.jsonl"):
         solution, _, answer = row["answer"].partition("####")
         steps = [line for line in _NOTE.sub("", solution).strip().split("\n") if line.strip()]
@@ -70,7 +72,7 @@ def yesno(data: Path, chance: random.Random) -> Iterator[dict[str, Any]]:
 
 
 def text(data: Path, chance: random.Random) -> Iterator[dict[str, Any]]:
-    """Questions that name what to choose from, and are answered by the thing itself."""
+    """Questions that list their options; the answer is the text of an option."""
     written = {row["question"]: row["rationale"] for row in _read(data / "rationales" / "commonsense_qa.palm.jsonl")}
     for row in _read(data / "commonsense_qa" / "train.jsonl"):
         options = row["choices"]["text"]
@@ -89,7 +91,7 @@ KINDS: dict[str, Callable[[Path, random.Random], Iterator[dict[str, Any]]]] = {
 
 
 def write_files(data: Path, out: Path, kind: str, sizes: list[int]) -> dict[int, Path]:
-    """A training file of each size, the smaller ones parts of the larger, and ``KIND-test.jsonl``."""
+    """Write a training file of each size, where smaller ones are subsets of larger ones, and ``KIND-test.jsonl``."""
     chance = random.Random(f"few rows {kind}")
     rows = list({row["question"]: row for row in KINDS[kind](data, chance)}.values())
     chance.shuffle(rows)
@@ -101,7 +103,7 @@ def write_files(data: Path, out: Path, kind: str, sizes: list[int]) -> dict[int,
 
 
 def cirf(*arguments: str | Path, into: Path | None = None) -> None:
-    """The command, as a user would give it; what it prints goes to ``into``."""
+    """Run the command as a user would; its output goes to ``into``."""
     done = subprocess.run([sys.executable, "-m", "cirf", *map(str, arguments)], stdout=subprocess.PIPE, text=True, check=False)
     if into is not None:
         into.write_text(done.stdout, encoding="utf-8")
@@ -110,7 +112,7 @@ def cirf(*arguments: str | Path, into: Path | None = None) -> None:
 
 
 def run(file: Path, test: Path, model: str, seed: int, out: Path) -> dict[str, Any]:
-    """The report of a run of the recipe that `cirf init` writes; made unless it is there."""
+    """The report of a run of the recipe that `cirf init` writes. Runs it unless it is finished."""
     if not (out / "report.json").is_file():
         recipe = out.with_name(f"{out.name}.yaml")
         cirf("init", file, "--model", model, into=recipe)

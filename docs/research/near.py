@@ -1,10 +1,10 @@
-"""Accuracy on the test questions that share no 13 words in a row with any question that was learned from.
+"""Accuracy on test questions that share no 13 consecutive words with a question that was trained on.
 
     python -m docs.research.near RUN --methods cirf_full sft_cot --tasks svamp multiarith [--verdicts ARCHIVE]
 
-RUN: a run; an archive has no questions. Learned from (or held out to choose by): those with a rationale in ``segments``, fewer
-than the training split that the report's overlap is of. ``--verdicts``: where the methods were evaluated, if not in RUN; one
-that learned from other rationales, as of another seed, is refused.
+RUN is a run, not an archive, since questions are needed. Only training and held-out questions with a rationale in ``segments``
+count as trained on. These are fewer than the training split, for which the report gives the overlap. ``--verdicts`` names where
+the methods were evaluated, if not in RUN; it must have been trained on the same rationales.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from cirf.tasks.loading.leaks import near
 
 
 def learned_from(run: Path) -> list[Problem]:
-    """The training and held-out questions that a run has a rationale of."""
+    """The training and held-out questions with a rationale in a run."""
     used = {row["problem"] for row in read_rows(run / "segments" / "segments.jsonl")}
     split = [row for part in ("train", "validation") for row in read_rows(run / "problems" / f"{part}.jsonl")]
     return [Problem.from_dict(row) for row in split if row["id"] in used]
 
 
 def rationales(folder: Path) -> str:
-    """The hash of the rationales, cut into steps, of a run or its archive. ``CirfError`` where it has none."""
+    """The hash of the segmented rationales of a run or its archive. ``CirfError`` if it has none."""
     found = find(folder)
     return found.segments_hash or "" if found else RunFolder(folder).content("segments", ("segments.jsonl",))
 
 
 def clear(run: Path, task: str, learned: Sequence[Problem]) -> set[str]:
-    """The ids of a test set's questions that are not near a learned one. ``CirfError`` where there are none."""
+    """The ids of test questions that are not near a learned one. ``CirfError`` if there are none."""
     asked = [Problem.from_dict(row) for row in read_rows(run / "problems" / "test" / f"{task}.jsonl")]
     kept = {problem.id for problem in asked} - {pair.test for pair in near(learned, asked)}
     if not kept:

@@ -39,7 +39,7 @@ FIELDS = ("id", "correct", "tokens", "truncated", "unparsed")
 
 @cache
 def archived(run: Path) -> ArchivedRun:
-    """The run that ``ARCHIVE`` or ``ARCHIVE/RUN`` names; read once a process. ``CirfError`` where there is none."""
+    """The archived run that ``ARCHIVE`` or ``ARCHIVE/RUN`` names, cached. ``CirfError`` if there is none."""
     found = find(run)
     if found is None:
         raise CirfError(f"{run}: no archive")
@@ -48,9 +48,9 @@ def archived(run: Path) -> ArchivedRun:
 
 @cache
 def answers(run: Path, method: str, task: str) -> list[dict[str, Any]]:
-    """The rows of one method on one task, with the ``FIELDS`` that they have; read once a process.
+    """The rows of one method on one task, with those of ``FIELDS`` that they have, cached.
 
-    ``run``: a run, or its archive. ``CirfError`` where there is no such evaluation.
+    ``run`` is a run or its archive. ``CirfError`` if it has no such evaluation.
     """
     if (run / "evaluation").is_dir():
         rows = read_rows(run / "evaluation" / method / f"{task}.jsonl")
@@ -68,13 +68,13 @@ def training(run: Path, method: str) -> dict[str, Any]:
 
 
 def over(runs: Sequence[Path], method: str, task: str) -> dict[str, float]:
-    """How often each question that all runs asked was answered rightly, the mean of the runs."""
+    """Accuracy on each question that all runs asked: the mean over the runs, 0 to 1."""
     several = [by_question(answers(run, method, task)) for run in runs]
     return {item: mean([one[item] for one in several]) for item in several[0] if all(item in one for one in several)}
 
 
 def difference(first: Mapping[str, float], second: Mapping[str, float]) -> Comparison:
-    """The first less the second, on the questions of both. ``CirfError`` where there are none."""
+    """The first less the second, on common questions. ``CirfError`` if there are none."""
     both = first.keys() & second.keys()
     if not both:
         raise CirfError("the two methods answered no question in common")
@@ -82,7 +82,7 @@ def difference(first: Mapping[str, float], second: Mapping[str, float]) -> Compa
 
 
 def by_training(runs: Sequence[Path], methods: Sequence[str], tasks: Sequence[str]) -> list[float]:
-    """The first method less the second, run by run, each on all questions that both were asked there."""
+    """The first method less the second in each run, on the questions that both were asked there."""
 
     def solved(run: Path, method: str) -> dict[str, float]:
         return pooled({task: over([run], method, task) for task in tasks})
@@ -92,7 +92,7 @@ def by_training(runs: Sequence[Path], methods: Sequence[str], tasks: Sequence[st
 
 
 def spread(values: Sequence[float]) -> tuple[float, float, float]:
-    """The mean of at least two values, and the ends of its 95 % interval by Student's t."""
+    """The mean of at least two values, and its 95 % interval by Student's t: mean, low, high."""
     middle = statistics.fmean(values)
     reach = float(student.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / len(values) ** 0.5
     return middle, middle - reach, middle + reach
@@ -101,7 +101,7 @@ def spread(values: Sequence[float]) -> tuple[float, float, float]:
 def share(
     runs: Sequence[Path], method: str, others: Sequence[Path], of: str, tasks: Sequence[str], draws: int, seed: int
 ) -> tuple[float, float, float, int]:
-    """The share, the ends of its interval, and of how many questions it is."""
+    """The share, the ends of its 95 % interval, and the number of questions."""
     random, summary, drawn, count = np.random.default_rng(seed), np.zeros(2), np.zeros((2, draws)), 0
     for task in tasks:
         ours, theirs = over(runs, method, task), over(others, of, task)
@@ -110,7 +110,9 @@ def share(
             raise CirfError(f"{task}: {method} and {of} answered different questions")
         pairs = np.array([(ours[item], theirs[item]) for item in both]).T
         summary += pairs.mean(axis=1)
-        kinds, often = np.unique(pairs, axis=1, return_counts=True)  # drawing questions anew is drawing how many of each kind
+        kinds, often = np.unique(
+            pairs, axis=1, return_counts=True
+        )  # a bootstrap sample of questions is a draw of how many there are of each kind
         drawn += kinds @ random.multinomial(len(both), often / len(both), draws).T / len(both)
         count += len(both)
     low, high = np.quantile(drawn[0] / drawn[1], (0.025, 0.975))

@@ -1,12 +1,12 @@
-"""Whether a method learns its rows by heart: trained on a few, then asked their questions.
+"""Check that a method memorises a few rows: train on them, then ask their questions.
 
     python -m docs.research.overfit RECIPE --data DIR --out DIR [--method sft_cot] [--task svamp] [--rows 64] [--epochs 20]
 
-A model that cannot give back the rows it was trained on says that something between rows, loss, saving and answering is
-broken, which an accuracy on other questions hides. The recipe's backbone and settings are kept, but for the rows (so many of
-one task), the epochs and what ``--set`` says; nothing is held out. The model is trained, saved and loaded again by `cirf run`,
-which goes on after a kill; its answers are in ``DIR/overfit``. The last line is JSON: ``ours`` is the share of its own
-questions answered right, ``peer`` that of the backbone as it came where ``--untrained`` asks for it.
+A model that cannot reproduce its training rows points to a fault in rows, loss, saving or decoding, which accuracy on other
+questions does not show. The recipe's backbone and settings are used, except for the rows (``--rows`` of one task, none held out),
+the epochs and ``--set``. `cirf run` trains, saves and reloads the model, and resumes after a kill. Answers are written to
+``DIR/overfit``. The last line is JSON: ``ours`` is the accuracy on the training questions, ``peer`` that of the untrained
+backbone with ``--untrained``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def answered(context: Any, name: str, recipe: Any) -> dict[str, Any]:
     trained = get(recipe.methods[0], recipe)
     own = OwnRows(recipe, context.folder, context.progress, context.loaded)
     work = context.folder.root / "overfit" / name
-    shutil.rmtree(work, ignore_errors=True)  # answers of a model that was trained otherwise
+    shutil.rmtree(work, ignore_errors=True)  # answers of a model with other training settings
     work.mkdir(parents=True)
     scores.evaluate(own, name, recipe.evaluate, work)
     found: dict[str, Any] = json.loads((work / "scores.json").read_text())["overall"]

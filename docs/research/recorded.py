@@ -1,13 +1,13 @@
-"""Answers of a run's models with the log-probability of every token, for `docs.research.uses`.
+"""Record answers of a run's models with the log-probability of every token, for `docs.research.uses`.
 
     python -m docs.research.recorded RUN --questions FILE --out ROWS [--methods cirf_full terse] [--skip 300] [--votes 8]
 
-The questions are those of a JSONL file, read as the run's first task (``--skip``: without the first ones, such as those it was
-trained on). Of every token written its kind, log-probability and the
-entropy there are kept, before any sampling. A killed call goes on where it stopped. ``--votes``: so many samples of a question in
-each of three ways, at temperature 0.7 from the nucleus of 0.95: at ``all`` places; at those of the ``plan`` alone, where the
-likeliest token is functional or closes the trace (without functional tokens: at a line's first token); at the ``rest`` alone.
-Elsewhere the likeliest token is taken.
+FILE is a JSONL file, read as the run's first task. ``--skip`` leaves out its first rows, such as those trained on. For every
+generated token its kind, log-probability and entropy are recorded, before any sampling. An interrupted call resumes.
+
+``--votes`` draws that many samples of a question in each of three ways, at temperature 0.7 and top-p 0.95: ``all`` samples every
+position; ``plan`` only those whose most likely token is functional or closes the trace (without functional tokens: the first
+position of a line); ``rest`` only the others. All other positions are greedy.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ TEMPERATURE, TOP_P = 0.7, 0.95
 
 
 class Recorder:
-    """A logits processor that keeps the log-probability of every token written, and the entropy there, of one batch."""
+    """A logits processor that records the log-probability and entropy of every generated token of a batch."""
 
     def __init__(self, entropies: bool = True) -> None:
-        """``entropies``: whether these are kept too, which takes as long as a small model's pass."""
+        """``entropies``: whether to record these too, which takes as long as a forward pass of a small model."""
         self.rows: list[int] = []
         self.logp: list[list[float]] = []
         self.entropy: list[list[float]] = []
@@ -36,11 +36,11 @@ class Recorder:
         self._last: Any = None
 
     def select(self, rows: list[int]) -> None:
-        """Only these rows go on."""
+        """Keep only these rows."""
         self.rows, self._last = [self.rows[row] for row in rows], [part[rows] for part in self._last]
 
     def __call__(self, input_ids: Any, scores: Any) -> Any:
-        """``scores`` [rows x vocabulary] as they are; ``input_ids`` [rows x so far] end with what was chosen at the last call."""
+        """Return ``scores`` [rows x vocabulary] unchanged; ``input_ids`` [rows x length] end with the last chosen token."""
         if self._last is None:
             self.rows = list(range(len(scores)))
             self.logp, self.entropy = [[] for _ in self.rows], [[] for _ in self.rows]
@@ -58,20 +58,22 @@ class Recorder:
 
 
 class Places:
-    """A logits processor that leaves only the likeliest token at places that a row does not sample, so that these are greedy."""
+    """A logits processor that keeps only the most likely token at positions that a row does not sample."""
 
     def __init__(self, ways: Sequence[str], plan: Sequence[int], breaks: Callable[[int], bool]) -> None:
-        """``ways``: of each row, of `WAYS`; ``plan``: functional tokens and what closes a trace; ``breaks``: whether a token ends
-        a line, which is looked at where there is no plan."""
+        """``ways``: one of `WAYS` a row; ``plan``: functional tokens and the closing delimiter.
+
+        ``breaks``: whether a token ends a line, used if there is no plan.
+        """
         self.ways, self.plan, self.breaks = list(ways), list(plan), breaks
         self._width: int | None = None
 
     def select(self, rows: list[int]) -> None:
-        """Only these rows go on."""
+        """Keep only these rows."""
         self.ways = [self.ways[row] for row in rows]
 
     def __call__(self, input_ids: Any, scores: Any) -> Any:
-        """``scores`` [rows x vocabulary], minus infinity for all but the likeliest where a row is greedy."""
+        """``scores`` [rows x vocabulary]; in greedy rows all but the most likely token are minus infinity."""
         import torch
 
         if self._width is None:
@@ -88,9 +90,9 @@ class Places:
 
 
 def kinds(ids: Sequence[int], pieces: Sequence[str], functional: Sequence[int], closing: int | None) -> str:
-    """A letter a token: ``f`` functional, ``m`` what closes the trace or a line, ``r`` result, ``a`` answer, ``e`` the last one.
+    """A letter a token: ``f`` functional, ``m`` closes the trace or a line, ``r`` result, ``a`` answer, ``e`` the last one.
 
-    Without functional tokens, where nothing is ``closing``, the answer begins behind the piece with ``####``.
+    Without functional tokens, where nothing is ``closing``, the answer starts after the piece with ``####``.
     """
     if closing is not None:
         end = ids.index(closing) if closing in ids else len(ids)
@@ -123,7 +125,7 @@ def opened(run: Path, questions: Path, skip: int, most: int) -> tuple[Any, Any, 
 
 
 def write(run: Path, questions: Path, out: Path, methods: Sequence[str], skip: int, most: int, votes: int) -> None:
-    """Answer what ``out`` does not hold yet, all methods on some questions before the next ones."""
+    """Answer the questions that ``out`` lacks, all methods on a group of questions before the next group."""
     from cirf.methods import get
     from cirf.stages.models import load_for
     from cirf.store.files import write_rows
@@ -132,7 +134,9 @@ def write(run: Path, questions: Path, out: Path, methods: Sequence[str], skip: i
     rows = read(out) if out.is_file() else []
     count = Counter((row["method"], row["id"]) for row in rows)
     there = {key for key, times in count.items() if times == max(count[one] for one in count if one[0] == key[0])}
-    write_rows(out, [row for row in rows if (row["method"], row["id"]) in there])  # a killed call may have cut a question's rows
+    write_rows(
+        out, [row for row in rows if (row["method"], row["id"]) in there]
+    )  # an interrupted call may have written only some rows of a question
     ready = {name: (get(name, recipe), *load_for(context, name)) for name in methods}
     step = 1 if votes else recipe.evaluate.batch_size
     with out.open("a", encoding="utf-8") as file:
@@ -147,7 +151,7 @@ def write(run: Path, questions: Path, out: Path, methods: Sequence[str], skip: i
 def answered(
     context: Any, name: str, method: Any, model: Any, tokenizer: Any, problems: Sequence[Any], votes: int
 ) -> list[dict[str, Any]]:
-    """Rows of some problems: their greedy answers, or ``votes`` samples of the only one in each of `WAYS`."""
+    """Rows of some problems: their greedy answers, or ``votes`` samples of a single problem in each of `WAYS`."""
     from cirf.evaluation.harness import hide, judge
     from cirf.evaluation.harness import read as taken
     from cirf.lm.decoding.generate import Decoding, generate, sample_many
@@ -178,14 +182,14 @@ def answered(
             {"method": name, "way": drawn[place], "id": problem.id, "correct": correct, "parsed": parsed}
             | {"output": output.text, "tokens": output.tokens, "truncated": output.truncated}
             | {"kinds": kinds(written, pieces, ids[2:], ids[1] if ids else None)}
-            | {"logp": [round(value, 4) for value in recorder.logp[own][: len(written) - 1]]}  # the end token's may be unread
+            | {"logp": [round(value, 4) for value in recorder.logp[own][: len(written) - 1]]}  # the end token's may be missing
             | {"entropy": [round(value, 4) for value in recorder.entropy[own][: len(written)]]}
         )
     return rows
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """The rows of a file, a last one that was cut left out."""
+    """The rows of a file, without an incomplete last one."""
     found = []
     with path.open(encoding="utf-8") as lines:
         for line in lines:

@@ -1,12 +1,12 @@
-"""What hangs on functional tokens: how much dearer the other tokens of traces are behind other functional tokens than their own.
+"""Measure how much traces depend on their functional tokens: the loss of the other tokens after exchanged functional tokens.
 
     python -m docs.research.reliance --run RUN [--methods cirf_full cirf_bare] [--rows 128] [--seed 1]
 
-A trained model reads traces of its run, each with its own functional tokens and with every one of them exchanged for another one,
-drawn from all the rest; results and answer stay. Shown are the losses of its functional tokens, of results (and what closes the
-trace) and of answers, in nats a token, and what the exchange adds to the latter two, in nats a trace, with a 95 % interval over
-traces. Nothing added: the model writes as it would without functional tokens. Traces are the held-out ones and the first training
-ones of a seeded order. The last line is JSON.
+A trained model reads traces of its run twice: unchanged, and with every functional token replaced by a random other one. Results
+and answer are unchanged. The table shows the loss of functional tokens, results (with the closing delimiter) and answers, in nats
+a token. For results and answers it adds the increase caused by the exchange, in nats a trace, with a 95 % interval over traces.
+No increase means that the model ignores its functional tokens. Traces are the held-out ones, and the first training ones in a
+seeded order. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _KINDS = ("functional", "results", "answer")
 
 
 def losses(model: Any, features: Sequence[Any], functional: set[int], padding: int) -> list[dict[str, list[float]]]:
-    """Of each row the losses of its targets, by kind."""
+    """The losses of each row's targets, by kind."""
     import torch
 
     from cirf.lm.training.batches import collate
@@ -58,7 +58,7 @@ def exchanged(feature: Any, functional: Sequence[int], chance: random.Random) ->
 
 
 def added(own: Sequence[dict[str, list[float]]], other: Sequence[dict[str, list[float]]], kind: str) -> tuple[float, float]:
-    """What the exchange adds to the loss of all tokens of a kind, in nats: the mean over traces, half of its 95 % interval."""
+    """Increase in the loss of a kind of token after the exchange, in nats a trace: the mean, and half its 95 % interval."""
     gaps = [sum(two[kind]) - sum(one[kind]) for one, two in zip(own, other, strict=True)]
     if len(gaps) < 2:
         return 0.0, 0.0
@@ -68,7 +68,7 @@ def added(own: Sequence[dict[str, list[float]]], other: Sequence[dict[str, list[
 
 
 def measure(run: Path, name: str, count: int, seed: int) -> dict[str, Any]:
-    """One method: its losses and what the exchange adds, of held-out and of training traces."""
+    """The losses of one method and their increase after the exchange, on held-out and on training traces."""
     from cirf.lm import backbone, vocabulary
     from cirf.lm.prompt import end_token, prompt_text
     from cirf.lm.training.batches import Row, tokenise

@@ -1,12 +1,12 @@
-"""A control of the order of a trace, as a method of one's own: each step's functional token stands behind its result.
+"""A control for the order of a trace, as a method outside the package: each functional token comes after its result.
 
-So no token says what is to be done next; it can only name what was done. Of a trace ``<cirf_016>48<cirf_023>72</cirf>72``
-it learns::
+A token can then only name the step that was done, not announce the next one. Instead of ``<cirf_016>48<cirf_023>72</cirf>72`` the
+model learns::
 
     48<cirf_016>72<cirf_023></cirf>72
 
-Named in a recipe: ``variants: {result_first: {method: docs/research/result_first.py}}``. Analyses that read a trace step by step
-take a result for that of the token before it, so they do not hold for this one.
+In a recipe: ``variants: {result_first: {method: docs/research/result_first.py}}``. Analyses that read a trace step by step assign
+a result to the token before it, so they do not apply to this method.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from cirf.records import Example
 
 
 class ResultFirst(CirfFull):
-    """Results with their functional tokens behind them, then the answer."""
+    """Results, each followed by its functional token, then the answer."""
 
     name = "result_first"
-    summary = "each step's result, its functional token behind it, then the answer"
+    summary = "each step's result, followed by its functional token, then the answer"
 
     def check(self, recipe: Recipe) -> None:
-        """``CirfError`` for settings that go by a token before each result."""
+        """``CirfError`` for settings that need a token before each result."""
         super().check(recipe)
         if formed(self.settings) or self.settings.subjects:
-            raise CirfError(f"variants.{self.name}.settings: only codes, start and calculator hold where results come first")
+            raise CirfError(f"variants.{self.name}.settings: only codes, start and calculator work where results come first")
         if recipe.evaluate.probes.names:
-            raise CirfError("evaluate.probes: they take a result for that of the token before it; remove them")
+            raise CirfError("evaluate.probes: they assign a result to the token before it; remove them")
 
     def target(self, example: Example) -> str:
-        """The trace as `cirf_full` has it, every result one place ahead."""
+        """The trace of `cirf_full` with every result moved before its token."""
         names = token_names(self._size, self._delimiters)
         written = super().target(example)
         inner, end, answer = written.removeprefix(names.start).partition(names.end)

@@ -1,4 +1,4 @@
-"""Which tables the pages of results hold: lines, columns and captions. `docs.research.result_tables` fills them."""
+"""The tables of the pages of results: lines, columns and captions. `docs.research.result_tables` fills them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FOUR: Tasks = ("gsm8k", "svamp", "multiarith", "commonsense_qa")
 THREE: Tasks = ("gsm8k", "svamp", "multiarith")
 SMALL: Tasks = ("coin_flip", "svamp", "multiarith")
 GROUPS: dict[str, Tasks] = {"five": FIVE, "others": OTHERS, "coin": COIN, "four": FOUR, "three": THREE, "small": SMALL}
-"""What captions call groups of benchmarks in braces, for the number of their questions."""
+"""Names of groups of benchmarks in captions; in braces they become the number of questions."""
 
 TITLES = {
     "gsm8k": "GSM8K",
@@ -76,7 +76,7 @@ ALL = (
 
 
 def of(key: str, *runs: str) -> Trained:
-    """A method's answers; in the comparison, unless runs are named."""
+    """A method's answers in the given runs; by default in the comparison."""
     return Trained(key, runs or (COMPARE,))
 
 
@@ -85,7 +85,7 @@ def name(key: str, note: str = "") -> str:
 
 
 def group(tasks: Tasks) -> str:
-    """Stands in a caption for the number of questions."""
+    """A placeholder in captions for the number of questions."""
     return "{" + next(key for key, value in GROUPS.items() if value == tasks) + "}"
 
 

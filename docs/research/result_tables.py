@@ -34,7 +34,7 @@ Tasks = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Trained:
-    """A method as its archives name it, one archive a training. Of several a question counts by its mean over them."""
+    """A method, by its name in the archives, with one archive a training. With several, a question counts by its mean."""
 
     key: str
     runs: tuple[str, ...]
@@ -46,7 +46,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a table: its label, whose answers it shows, what they are compared with, and what is written by hand."""
+    """A line of a table: its label, the method shown, the method it is compared with, and hand-written cells."""
 
     label: str
     first: Trained
@@ -59,9 +59,9 @@ Cell = Callable[[Line], str]
 
 @dataclass(frozen=True)
 class Table:
-    """A table: ``head`` is the heading of the labels, each column is its heading and what fills it.
+    """A table: ``head`` is the heading of the labels; ``columns`` maps each heading to what fills it.
 
-    ``caption`` may name groups of tasks in braces: the numbers of questions of the first line.
+    ``caption`` may hold names of task groups in braces, which become the first line's number of questions.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Table:
 
 @cache
 def shares(trained: Trained, tasks: Tasks) -> dict[str, float]:
-    """How often each question of the tasks was solved, 0 to 1, of those that every training was asked."""
+    """Accuracy on each question, 0 to 1, of those that every training was asked."""
     return pooled({task: over_runs.over(trained.folders, trained.key, task) for task in tasks})
 
 
@@ -97,7 +97,7 @@ def _second(line: Line, other: Trained | None) -> Trained:
 
 
 def accuracy(tasks: Tasks) -> Cell:
-    """Percent right with Wilson's interval: of several trainings the mean, each on all questions that it was asked."""
+    """Accuracy in percent with Wilson's interval. With several trainings the mean, each on all its questions."""
 
     def cell(line: Line) -> str:
         value, n = _accuracy(line.first, tasks)
@@ -107,12 +107,12 @@ def accuracy(tasks: Tasks) -> Cell:
 
 
 def percent(tasks: Tasks) -> Cell:
-    """Percent right, without an interval."""
+    """Accuracy in percent, without an interval."""
     return lambda line: f"{100 * _accuracy(line.first, tasks)[0]:.1f}"
 
 
 def average(tasks: Tasks) -> Cell:
-    """Percent right, each task counting alike."""
+    """Macro-averaged accuracy over the tasks, in percent."""
     return lambda line: f"{100 * mean([_accuracy(line.first, (task,))[0] for task in tasks]):.1f}"
 
 
@@ -137,7 +137,7 @@ def rate(tasks: Tasks, key: str) -> Cell:
 
 
 def less(tasks: Tasks, other: Trained | None = None) -> Cell:
-    """Points above the other, paired, with the interval; bold where p < 0.05."""
+    """Difference to the other in points, paired, with the interval; bold if p < 0.05."""
 
     def cell(line: Line) -> str:
         second = _second(line, other)
@@ -150,7 +150,7 @@ def less(tasks: Tasks, other: Trained | None = None) -> Cell:
 
 
 def points(tasks: Tasks, other: Trained | None = None) -> Cell:
-    """The same without the interval."""
+    """The difference without the interval."""
     return lambda line: less(tasks, other)(line).partition(" [")[0]
 
 
@@ -191,7 +191,7 @@ def each_training(tasks: Tasks) -> Cell:
 
 
 def share(tasks: Tasks, other: Trained | None = None) -> Cell:
-    """Its mean accuracy of the tasks over the other's, with a bootstrap interval."""
+    """Macro-averaged accuracy divided by the other's, with a bootstrap interval."""
 
     def cell(line: Line) -> str:
         second = _second(line, other)
@@ -205,7 +205,7 @@ def share(tasks: Tasks, other: Trained | None = None) -> Cell:
 
 
 def tokens_share(tasks: Tasks, other: Trained | None = None) -> Cell:
-    """Its generated tokens over the other's, on the questions of both."""
+    """Generated tokens divided by the other's, on common questions."""
 
     def cell(line: Line) -> str:
         ours, theirs = (_lengths(one, tasks) for one in (line.first, _second(line, other)))
@@ -217,7 +217,7 @@ def tokens_share(tasks: Tasks, other: Trained | None = None) -> Cell:
 
 @cache
 def _lengths(trained: Trained, tasks: Tasks) -> dict[str, float]:
-    """Generated tokens an answer of each question that every training was asked, the mean of trainings."""
+    """Generated tokens for each question that every training was asked: the mean over trainings."""
     each = [pooled({task: by_question(answers(run, trained.key, task), "tokens") for task in tasks}) for run in trained.folders]
     return {item: mean([one[item] for one in each]) for item in each[0] if all(item in one for one in each)}
 
@@ -233,7 +233,7 @@ def validation(key: str) -> Cell:
 
 
 def trial(learning_rate: float, run: str) -> Cell:
-    """The validation loss of a short training at a learning rate; bold where the method was then trained at it."""
+    """Validation loss of a short training at a learning rate; bold if the method was then trained at it."""
 
     def cell(line: Line) -> str:
         loss = archived(ROOT / "results" / run).trials.get(line.first.key, {}).get(str(learning_rate))
@@ -256,7 +256,7 @@ def seconds() -> Cell:
 
 
 def text(place: int = 0) -> Cell:
-    """What the line says in its own words."""
+    """A hand-written cell."""
     return lambda line: line.texts[place] if place < len(line.texts) else ""
 
 
@@ -265,7 +265,7 @@ def _bounds(value: float, low: float, high: float, sign: str = "+", strong: bool
 
 
 def _points(value: float, sign: str = "") -> str:
-    """In hundredths; the ``z`` writes no zero with a minus."""
+    """In points; the ``z`` avoids a negative zero."""
     return format(100 * value, f"{sign}z.1f") if round(100 * value, 1) else "0.0"
 
 
@@ -282,7 +282,7 @@ def _count(line: Line, tasks: Tasks) -> int:
 
 
 class _Counts(dict[str, str]):
-    """Numbers of questions by the name of a task group, counted when asked for."""
+    """Numbers of questions by name of a task group, counted on demand."""
 
     def __init__(self, line: Line, groups: Mapping[str, Tasks]) -> None:
         super().__init__()
@@ -301,7 +301,7 @@ def render(table: Table, groups: Mapping[str, Tasks]) -> str:
 
 
 def filled(page: str, tables: Mapping[str, Table], groups: Mapping[str, Tasks]) -> str:
-    """The page with all its blocks made anew. ``CirfError`` names a block that no spec describes."""
+    """The page with all its tables filled. ``CirfError`` names a table without a spec."""
 
     def block(found: re.Match[str]) -> str:
         if found[2] not in tables:

@@ -1,10 +1,10 @@
-"""How many training steps say the same and have different codes, which no model could foretell.
+"""Count training steps with the same text and different codes, which no model could predict.
 
     python -m docs.research.same_steps RUN --size 32
 
-RUN: a run; an archive has no steps. Steps are the same where they have the same characters, or (second line) the same but for
-case and numbers. Only steps with such a twin can tell: nats are the mean over these of the entropy of the codes that their text
-has, which few twins make too small. Held-out rows are left out, whose codes are the nearest and not the balanced ones.
+RUN is a run, not an archive, since steps are needed. Two steps are twins if their text is the same or, in the second line, the
+same but for case and numbers. *Nats* is the entropy of the codes of a text, averaged over steps with a twin; with few twins it is
+an underestimate. Held-out rows do not count: they get the nearest code, not the balanced one.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def masked(step: str) -> str:
 
 
 def count(steps: Iterable[tuple[str, int]], same: Callable[[str], str]) -> dict[str, float]:
-    """Of steps with their codes: ``steps``, those with ``twins`` of the same text, those whose text has ``several`` codes, and
-    the mean entropy of those with twins in ``nats``."""
+    """Numbers of ``steps``, of those with ``twins`` and of those whose text has ``several`` codes; the mean entropy of the codes
+    of steps with twins, in ``nats``."""
     codes: dict[str, Counter[int]] = defaultdict(Counter)
     for text, code in steps:
         codes[same(text)][code] += 1

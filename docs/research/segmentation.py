@@ -1,11 +1,10 @@
-"""Where a step ends, measured: each rule on each file of rationales, through to a codebook of its own.
+"""Compare rules of segmentation on files of rationales, each with a codebook of its own.
 
     python -m docs.research.segmentation --data DIR [--files gsm8k.gpt-5.1 ...] [--rows 300] [--codes 32] [--out FOLDER]
 
-DIR is a folder of mirrored data sets with ``rationales/TASK.TEACHER.jsonl``. For every file and rule: the share of the
-rationales that the rule can cut, steps a row, words a step, and, of a codebook trained on the same number of rows each,
-its use and how far the codes tell which question they belong to (see ``cirf.analysis.clustering``). Killed, it goes on
-where it stood. The last line is JSON.
+DIR is a folder of mirrored data sets with ``rationales/TASK.TEACHER.jsonl``. For every file and rule the table shows the share of
+rationales that can be cut, steps a row, words a step, and the usage of a codebook trained on equally many rows. It also shows how
+much the codes reveal of their question (``cirf.analysis.clustering``). An interrupted call resumes. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ def _recipe(data: Path, file: str, rule: str, rows: int, codes: int, seed: int) 
 
 
 def measure(data: Path, file: str, rule: str, rows: int, codes: int, seed: int, out: Path) -> dict[str, Any]:
-    """One file cut by one rule: what is kept, and the codebook it leads to."""
+    """Segment one file by one rule, train a codebook on it, and measure both."""
     from cirf.analysis.clustering import clustering
     from cirf.errors import CirfError
     from cirf.run import execute

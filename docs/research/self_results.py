@@ -1,14 +1,14 @@
-"""A control of self-training, as a method of one's own: the rows of `cirf_self` without their functional tokens.
+"""A control for self-training, as a method outside the package: the rows of `cirf_self` without functional tokens.
 
-Of a right trace ``<cirf_016>48<cirf_023>72</cirf>72`` that a `cirf_full` wrote itself it learns, as `terse_equations` with
-``form: results`` does of a trace that was made from a rationale::
+From a right trace ``<cirf_016>48<cirf_023>72</cirf>72`` that `cirf_full` sampled, the model learns what `terse_equations` with
+``form: results`` learns from a rationale::
 
     48
     72
     #### 72
 
-The same questions, results and answers as the recipe's `cirf_self`: right results that were written, and chosen, with functional
-tokens and are learned without. Named in a recipe: ``variants: {self_results: {method: docs/research/self_results.py}}``.
+Questions, results and answers are those of the recipe's `cirf_self`, so only the functional tokens differ. In a recipe:
+``variants: {self_results: {method: docs/research/self_results.py}}``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class SelfResults(Prose):
-    """Results of right traces that a model of functional tokens wrote, a line each, then the answer."""
+    """The results of sampled right traces, a line each, then the answer."""
 
     name = "self_results"
     summary = "the results of the traces that cirf_self learns, without functional tokens, then the answer"
@@ -35,8 +35,7 @@ class SelfResults(Prose):
     results = True
 
     def __init__(self, recipe: Recipe, settings: Any = None) -> None:
-        """Its samples are those of `cirf_self`, by the settings that the recipe has for it. ``CirfError`` where `cirf_self` would
-        not take them."""
+        """Use the samples of `cirf_self` with the recipe's settings for it. ``CirfError`` if `cirf_self` rejects them."""
         super().__init__(recipe, settings)
         self._writer = get(CirfSelf.name, recipe)
 
@@ -49,7 +48,7 @@ class SelfResults(Prose):
         return self._writer.prepares()
 
     def prepared_by(self, recipe: Recipe) -> dict[str, Any]:
-        """What of the recipe decides the samples, settings of `cirf_self` among it."""
+        """The parts of the recipe that the samples depend on, including settings of `cirf_self`."""
         chosen = self._writer.settings.model_dump(exclude=set(TraceSettings.model_fields), exclude_defaults=True)
         return dict(self._writer.prepared_by(recipe)) | ({CirfSelf.name: chosen} if chosen else {})
 
@@ -58,7 +57,7 @@ class SelfResults(Prose):
         return self._writer.prepare(material)
 
     def target(self, example: Example) -> str:
-        """A line a result of the trace that was kept, or of the rationale's where no sample was right; then the answer line."""
+        """The results of the chosen sample, or of the rationale if no sample was right, a line each; then the answer."""
         own = (example.prepared or {}).get("results")
         lines = example.trace.results if own is None else own
         return prose_target([line for line in lines if line], example.problem.answer)

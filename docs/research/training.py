@@ -1,11 +1,10 @@
-"""What a training costs: seconds per 1,000 examples of several methods on one model, the same rows and the same settings.
+"""The cost of training: seconds per 1,000 examples of several methods, with the same model, rows and settings.
 
     python -m docs.research.training --run RUN [--methods cirf_full sft_cot coconut] [--rows 64] [--rounds 2] [--set KEY=VALUE]
 
-Rows, recipe and the models that a method starts from are those of a run. Every method is trained on the first rows, from
-its first update to its last, whole curriculum included, once a round, in turns; the fastest round counts. Passes are
-counted where the backbone's layers are entered, forward only, and positions with padding and all. The last line is JSON;
-``ratio`` is how often longer than the first method's an example takes.
+Rows, recipe and start models are those of a run. In each round every method is trained in turn on the first rows, with its whole
+curriculum; the fastest round counts. Forward passes are counted at the backbone's layers, positions include padding. The last
+line is JSON; ``ratio`` is the time of an example relative to the first method.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from unittest import mock
 
 @dataclass
 class Passes:
-    """How often the layers were entered, and with how many positions in all."""
+    """Numbers of forward passes and positions."""
 
     passes: int = 0
     positions: int = 0
@@ -31,7 +30,7 @@ class Passes:
 
 @contextlib.contextmanager
 def counted() -> Iterator[Passes]:
-    """Count the passes of every model that is loaded within."""
+    """Count the passes of every model loaded inside the context."""
     from cirf.lm import backbone
 
     found, load = Passes(), backbone.load_model
@@ -52,7 +51,7 @@ def counted() -> Iterator[Passes]:
 
 
 def train(run: Path, name: str, rows: int, sets: list[str]) -> dict[str, float]:
-    """Train one method and forget its model: seconds, updates, examples, passes, positions."""
+    """Train one method without saving: seconds, updates, examples, passes, positions."""
     from cirf.methods import get
     from cirf.recipe.load import load, open_run
     from cirf.stages import models

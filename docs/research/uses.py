@@ -1,16 +1,21 @@
-"""What functional tokens are good for: do they tell when an answer is wrong, does prose asked then pay, do plans sampled alone.
+"""Uses of functional tokens: as a confidence score, to route questions to prose, and to sample plans alone.
 
     python -m docs.research.uses confidence ROWS [--run RUN] [--methods cirf_full terse]
     python -m docs.research.uses votes ROWS
     python -m docs.research.uses route ROWS [--fast cirf_full] [--slow sft_cot]
     python -m docs.research.uses cascade ARCHIVE [ARCHIVE] --tasks gsm8k svamp [--fast cirf_full] [--slow sft_cot]
 
-ROWS: answers with the log-probability of each token (`docs.research.recorded`). ``confidence``: AUROC of scores of a trace, the
-chance that a right answer scores above a wrong one, with intervals of questions drawn anew; differences are paired. ``--run``
-has the training traces for the score of transitions. ``votes``: pass@k, majority and plans by way of sampling. ``route``: a
-trace answers, and prose where a score of the trace is below a limit, chosen on the other half of the questions as the one that is
-best at no more than half of prose's tokens. ``cascade``: the same of archives, which have no scores, by the trace's length;
-several archives are seeds. ``--slow-archive``: the archive of prose, if it is another. The last line is JSON.
+ROWS are answers with log-probabilities of tokens (`docs.research.recorded`).
+
+- ``confidence``: AUROC of scores of a trace, with bootstrap intervals over questions; differences are paired. ``--run`` gives the
+  training traces for the score of transitions.
+- ``votes``: pass@k, majority and plans for each way of sampling.
+- ``route``: the trace answers, or prose if a score of the trace is below a limit. The limit is the best one that uses at most
+  half of prose's tokens on the other half of the questions.
+- ``cascade``: the same from archives, which have no scores, by the length of the trace. Several archives are seeds.
+  ``--slow-archive`` is the archive of prose, if it is another one.
+
+The last line is JSON.
 """
 
 from __future__ import annotations
@@ -37,12 +42,12 @@ from cirf.statistics import compare, describe_difference, mean
 Rows = Sequence[Mapping[str, Any]]
 Vector = np.ndarray[Any, Any]
 DRAWS = 2000
-_EDGE = (-1, -2)  # before the first code and behind the last one
+_EDGE = (-1, -2)  # before the first code and after the last one
 _SMOOTH = 0.1
 
 
 def auroc(right: Vector, score: Vector) -> float:
-    """The chance that a right item scores above a wrong one, equal scores counting half; nan where there is only one kind."""
+    """The probability that a right item scores above a wrong one; ties count half. nan if all are right or all wrong."""
     ones = int(right.sum())
     if not 0 < ones < len(right):
         return float("nan")
@@ -50,7 +55,7 @@ def auroc(right: Vector, score: Vector) -> float:
 
 
 def within(right: Vector, score: Vector, group: Vector) -> float:
-    """AUROC over pairs of one group alone: which benchmark a question is of tells nothing."""
+    """AUROC over pairs within a group, so that differences between benchmarks do not count."""
     parts = [group == one for one in np.unique(group)]
     pairs = [int(right[part].sum()) * int((~right[part]).sum()) for part in parts]
     found = [auroc(right[part], score[part]) for part, weight in zip(parts, pairs, strict=True) if weight]
@@ -58,7 +63,7 @@ def within(right: Vector, score: Vector, group: Vector) -> float:
 
 
 def drawn(count: int, values: Callable[[Vector], Sequence[float]], seed: int = 0) -> list[tuple[float, float, float]]:
-    """Each of ``values`` of all items, given by their places, with the ends of its 95 % interval over items drawn anew."""
+    """Each of ``values`` over all items, given by their indices, with the ends of its 95 % bootstrap interval."""
     generator = np.random.default_rng(seed)
     several = np.array([values(generator.integers(0, count, count)) for _ in range(DRAWS)])
     ends = np.nanquantile(several, (0.025, 0.975), axis=0).T
@@ -66,8 +71,8 @@ def drawn(count: int, values: Callable[[Vector], Sequence[float]], seed: int = 0
 
 
 def bigrams(codes: Sequence[Sequence[int]], known: Sequence[Sequence[int]] | None) -> Vector:
-    """The mean log-probability of what follows what in each trace, by the transitions of ``known`` traces, each count larger by a
-    tenth; ``None``: by those of all the other traces."""
+    """Mean log-probability of each trace's transitions, estimated from ``known`` traces with 0.1 added to each count. ``None``:
+    estimated from all other traces."""
     chains = [[_EDGE[0], *one, _EDGE[1]] for one in codes]
     basis = chains if known is None else [[_EDGE[0], *one, _EDGE[1]] for one in known]
     pairs = Counter(pair for chain in basis for pair in pairwise(chain))
@@ -85,8 +90,8 @@ def bigrams(codes: Sequence[Sequence[int]], known: Sequence[Sequence[int]] | Non
 
 
 def scores(rows: Rows, known: Sequence[Sequence[int]] | None) -> dict[str, Vector]:
-    """Of each row how sure the model was, by several measures; the larger the surer. Those of functional tokens only where there
-    are any, and the mean log-probability of line breaks in their place where not. A row without such tokens is the least sure."""
+    """Confidence scores of each row; larger is more confident. Scores of functional tokens exist only if a method has some;
+    otherwise the mean log-probability of line breaks replaces them. A row without such tokens has the lowest score."""
 
     def of(letters: str, how: Callable[[Sequence[float]], float], key: str = "logp") -> Vector:
         found = []
@@ -117,7 +122,7 @@ def scores(rows: Rows, known: Sequence[Sequence[int]] | None) -> dict[str, Vecto
 
 
 def combined(right: Vector, found: Mapping[str, Vector], names: Sequence[str], fold: Vector) -> Vector:
-    """The scores put together by logistic regression, fitted on the other folds."""
+    """The scores combined by logistic regression, fitted on the other folds."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
@@ -135,7 +140,7 @@ FUNCTIONAL = ("functional, mean", "functional, sum", "functional, least", "funct
 
 
 def confidence(rows: Rows, known: Sequence[Sequence[int]] | None, methods: Sequence[str]) -> dict[str, Any]:
-    """The table of AUROCs by method, and the differences of one method's scores and of the two methods' traces."""
+    """AUROCs by method, and the differences between one method's scores and between the two methods' traces."""
     by = {name: {row["id"]: row for row in rows if row["method"] == name} for name in methods}
     items = [item for item in by[methods[0]] if all(item in one for one in by.values())]
     fold = np.array([zlib.crc32(item.encode()) % 5 for item in items])
@@ -164,8 +169,8 @@ def confidence(rows: Rows, known: Sequence[Sequence[int]] | None, methods: Seque
 
 
 def sampled(rows: Rows) -> dict[str, Any]:
-    """By method and way: pass@k, majority, best by the trace's mean log-probability, plans, answers and tokens; each way's pass@k
-    and majority less that of the last method's samples of all tokens."""
+    """By method and way: pass@k, majority, best by the trace's mean log-probability, plans, answers and tokens. Also the
+    difference of each way's pass@k and majority to the last method with all tokens sampled."""
     groups: dict[tuple[str, str], dict[str, list[Mapping[str, Any]]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         groups[row["method"], row["way"]][row["id"]].append(row)
@@ -197,8 +202,8 @@ def sampled(rows: Rows) -> dict[str, Any]:
 
 
 def route(right: Vector, tokens: Vector, score: Vector, limit: float) -> tuple[Vector, Vector]:
-    """Verdicts and tokens where the slow method answers all questions whose score is below ``limit``. ``right`` and ``tokens``
-    [2 x questions]: of the fast method and the slow one; where both write, both count."""
+    """Verdicts and tokens if the slow method answers all questions with a score below ``limit``. ``right`` and ``tokens``
+    [2 x questions] are those of the fast and the slow method; if both write, the tokens of both count."""
     asked = score < limit
     return np.where(asked, right[1], right[0]), tokens[0] + asked * tokens[1]
 
@@ -211,9 +216,9 @@ def chosen(right: Vector, tokens: Vector, score: Vector, most: float) -> float:
 
 
 def gains(right: Vector, tokens: Vector, draws: int = 20) -> dict[float, float]:
-    """By AUROC of a signal: how far `route` is above the slow method at half of its tokens.
+    """Points of `route` above the slow method at half of its tokens, by AUROC of a simulated signal.
 
-    The signal: normal scores of right and of wrong traces, which know nothing of the slow method.
+    The signal has normal scores for right and for wrong traces, independent of the slow method.
     """
     generator, found = np.random.default_rng(0), {}
     asked = min(max(0.5 - tokens[0].mean() / tokens[1].mean(), 0.0), 1.0)  # questions that the slow method may answer too
@@ -227,7 +232,7 @@ def gains(right: Vector, tokens: Vector, draws: int = 20) -> dict[float, float]:
 
 
 def halves(items: Sequence[str], right: Vector, tokens: Vector, score: Vector) -> tuple[Vector, Vector]:
-    """`route` with the limit of each half of the items `chosen` on the other one, at half of the slow method's tokens."""
+    """`route` on each half of the items with the limit `chosen` on the other half, at half of the slow method's tokens."""
     half = np.array([zlib.crc32(item.encode()) % 2 for item in items])
     made, spent = np.zeros(len(items)), np.zeros(len(items))
     for held in (half == 0, half == 1):
@@ -237,7 +242,7 @@ def halves(items: Sequence[str], right: Vector, tokens: Vector, score: Vector) -
 
 
 def routed(rows: Rows, fast: str, slow: str) -> dict[str, Any]:
-    """By score of the fast method's traces: the AUROC, the share of slow answers, right answers and tokens of `route`, and the
+    """For each score of the fast method's traces: the AUROC, and of `route` the share of slow answers, accuracy, tokens and the
     difference to the slow method."""
     quick, prose = ({row["id"]: row for row in rows if row["method"] == name} for name in (fast, slow))
     items = [item for item in quick if item in prose]
@@ -262,7 +267,7 @@ def routed(rows: Rows, fast: str, slow: str) -> dict[str, Any]:
 
 
 def signals(quick: Rows, right: Vector, group: Vector) -> dict[str, tuple[float, float, float]]:
-    """AUROC within a benchmark of what an archive tells of a trace, with its interval."""
+    """AUROC within a benchmark of the signals that an archive holds, with its interval."""
     codes = [[code for code, _ in read_codes(row.get("output", "")) if code is not None] for row in quick]
     found = {"length": -np.array([float(row["tokens"]) for row in quick])}
     found |= {"transitions": bigrams(codes, None)} if any(codes) else {}
@@ -274,7 +279,7 @@ def signals(quick: Rows, right: Vector, group: Vector) -> dict[str, tuple[float,
 
 
 def cascade(pairs: Sequence[tuple[Path, Path]], fast: str, slow: str, tasks: Sequence[str]) -> dict[str, Any]:
-    """Each pair of runs, whose ``fast`` and ``slow`` methods answer, and all of them, a question by the mean of its pairs."""
+    """The cascade in each pair of runs of the ``fast`` and ``slow`` method, and over all pairs with each question's mean."""
     summary: dict[str, Any] = {"runs": {}}
     ours, theirs = defaultdict[str, list[float]](list), defaultdict[str, list[float]](list)
     for run, other in pairs:

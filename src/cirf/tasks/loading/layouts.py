@@ -12,7 +12,7 @@ Recognised by their fields, in this order::
     choices, options, columns A, B, ...                  the options (`cirf.tasks.loading.choices`)
 
 Names are read without regard to case, blanks and underscores. Of a target, and of an ``answer`` with its working in front
-(GSM8K's), the answer and the rationale are told apart by `cirf.tasks.loading.targets`.
+(GSM8K's), the answer and the rationale are distinguished by `cirf.tasks.loading.targets`.
 """
 
 from __future__ import annotations
