@@ -13,7 +13,7 @@ TOKEN = "hf_" + "t" * 34
 
 
 class Hub:
-    """The server while it runs. ``files`` by ``models/OWNER/NAME`` or ``datasets/OWNER/NAME`` what lies in a repository,
+    """The running server. ``files`` holds the files of a repository by ``models/OWNER/NAME`` or ``datasets/OWNER/NAME``,
     ``private`` whether it is; ``commits`` counts them; ``seen`` are the requests as ``METHOD /path``."""
 
     def __init__(self) -> None:

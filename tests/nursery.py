@@ -1,9 +1,8 @@
-"""Processes of their own that begin with the libraries imported, which takes many seconds: forked from one that did it once.
+"""Child processes forked from a server process that has imported the libraries once, since imports take many seconds.
 
-That one, of the standard library's "forkserver" kind, holds the libraries and nothing of any test. A child is like ``python
-ARGUMENTS``: it has its own session, environment, folder and output, and can be killed at any moment. It is not quite alone: all
-children hash strings by one seed, so what hangs on that needs an interpreter of its own beside them (`tinyrun.command`); and they
-end without ``atexit``.
+The server is the standard library's "forkserver" and has no state of any test. A child is like ``python ARGUMENTS``: it has its
+own session, environment, folder and output, and can be killed at any time. There are two differences. All children share one seed
+for hashes of strings, so tests that depend on it need a new interpreter (`tinyrun.command`). Children end without ``atexit``.
 """
 
 from __future__ import annotations
@@ -89,7 +88,7 @@ def python(*arguments: str | Path, env: Mapping[str, str], out: Path, err: Path,
 
 def _live(arguments: tuple[str, ...], environment: dict[str, str], out: Path, err: Path, folder: Path) -> None:
     """The child's life."""
-    gc.freeze()  # the libraries' million objects: a collection that goes through them copies the memory they lie in, too
+    gc.freeze()  # the libraries' million objects: a garbage collection would copy their memory pages
     os.setsid()
     for path, number in ((out, 1), (err, 2)):
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

@@ -219,7 +219,7 @@ def test_what_is_printed_as_it_is_written_is_what_is_printed_at_once(
     ways = ["--stream"], ["--no-stream"], []
     said = [tinyrun.cirf("ask", kinds / "models" / name, question, *steered, *way) for way in ways]
     assert {one.code for one in said} == {0}, said[0].err
-    first, *others = [one.out.splitlines()[:-1] for one in said]  # the last line tells the time
+    first, *others = [one.out.splitlines()[:-1] for one in said]  # the last line has the time
     assert first and all(other == first for other in others)
     assert streamed == [True, False, False]
 

@@ -447,7 +447,7 @@ def test_nothing_else_is_taken_for_one(error: Exception) -> None:
     assert not tells_of_a_full_disk(error)
 
 
-def test_while_something_is_saved_more_words_tell() -> None:
+def test_while_saving_more_messages_mean_a_full_disk() -> None:
     error = RuntimeError("error writing file model.safetensors")
     assert tells_of_a_full_disk(error, saving=True) and not tells_of_a_full_disk(error)
 

@@ -130,6 +130,6 @@ def test_validation_shows_how_well_codes_are_predicted(run: Path) -> None:
 
     assert "code_loss" not in last("direct_sft")
     found = {name: last(name)["code_loss"] for name in ("cirf_full", *CONTROLS)}
-    assert found["single"] < found["shuffled"]  # one token is foretold better than tokens that are drawn
+    assert found["single"] < found["shuffled"]  # one token is easier to predict than random tokens
     summary = json.loads((run / "report.json").read_text())["training"]["single"]["numbers"]
     assert summary["code_loss"] == found["single"] and summary["code_loss_untrained"] > 0

@@ -102,7 +102,7 @@ def test_an_incomplete_removal_is_refused_before_training_unless_it_is_asked_for
     assert re.search(r"part: only \d+% of the rationales' tokens would be gone when training ends", error)
     assert "set partial: true" in error
     assert not list((copy / ".work").rglob("checkpoint-*"))
-    assert (copy / "models/part/stage.json").read_bytes() == (run / "models/part/stage.json").read_bytes()  # the old one stands
+    assert (copy / "models/part/stage.json").read_bytes() == (run / "models/part/stage.json").read_bytes()  # the old one is kept
 
 
 def test_a_trial_that_is_kept_brings_its_note(run: Path, workshop: tinyrun.Workshop, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def test_hours_of_virtual_time_take_no_time_and_keep_their_order() -> None:
     assert time.monotonic() - started < 60
 
 
-def test_a_program_that_waits_for_nothing_is_reported_so() -> None:
+def test_a_deadlock_is_reported() -> None:
     async def main() -> None:
         await asyncio.Event().wait()
 

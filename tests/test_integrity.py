@@ -178,7 +178,7 @@ def test_a_record_of_other_types_is_a_damaged_one(tmp_path: Path, change: dict[s
     folder = RunFolder(tmp_path)
     bring(folder, [stage("a", "x", made=[])])
     summary = json.loads((tmp_path / "a/stage.json").read_text())
-    summary.pop("sha256")  # a record of before these hashes, which alone would tell
+    summary.pop("sha256")  # a record without hashes, which alone would reveal the change
     (tmp_path / "a/stage.json").write_text(json.dumps(summary | change))
     assert folder.damaged("a") == ["stage.json"]
     with pytest.raises(CirfError, match=r"stage\.json: damaged; `cirf run` makes the stage again"):

@@ -1,4 +1,4 @@
-"""``cirf probe``: a run's methods, their thoughts, traces and pauses perturbed, and what is told of it."""
+"""``cirf probe``: a run's methods, their thoughts, traces and pauses perturbed, and the report on it."""
 
 from __future__ import annotations
 

@@ -171,16 +171,16 @@ def test_the_layout_when_answering_is_one_of_training(context: Context, name: st
         prompt = encode(tokenizer, row.prompt)
         assert list(feature.ids[: len(prompt)]) == prompt and feature.skipped is None
         last = feature.ids[len(prompt) :]
-        if method.guide:  # the places of its vectors stand in the prompt
+        if method.guide:  # the positions of its vectors are in the prompt
             begun = begins.begin([prompt])
             assert begun.prompts == [prompt] and begins.vectors([prompt]).shape[1] == method.latents
-        elif method.latents:  # as many thoughts, and behind them what is given before the model writes
+        elif method.latents:  # as many thoughts, followed by what is given before the model writes
             assert feature.thoughts == (len(prompt), method.latents)
             begun = begins.begin([prompt])
             assert last[: feature.start - len(prompt)] == tuple(begun.prompts[0][begun.heads[0] :])
             last = feature.ids[feature.start :]
         assert end_token(tokenizer) not in last[:-1]
-        # What follows the prompt is a whole answer by itself: nothing that answering lacks stands before it.
+        # The text after the prompt is a whole answer: training adds nothing before it that is absent when answering.
         text = tokenizer.decode([token for token in last if token != end_token(tokenizer)])
         parsed = task_of(context, example.problem).parse(get(context, name).read(text)[1], example.problem)
         assert parsed == example.problem.answer

@@ -32,7 +32,7 @@ KEPT = {
     "paper-llama3.1-8b": ("cirf_fast", "sft_cot"),
     "paper-qwen3-8b": ("cirf_full", "cirf_faster", "direct"),
 }
-"""Of recipes that share methods with another one, those to try: what the others do is told there."""
+"""Methods to try in recipes that share methods with another recipe, which covers the rest."""
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +157,7 @@ def overrides(recipe: Recipe, workshop: tinyrun.Workshop, each: int) -> list[str
     }
     if recipe.evaluate.voting.votes:
         sets["evaluate.voting.votes"] = [1, 2]
-    if recipe.rationales.source == "teacher":  # asked in tests/test_taught_run.py; here the answers lie in files
+    if recipe.rationales.source == "teacher":  # asked in tests/test_taught_run.py; here the answers are in files
         sets |= {"rationales.source": "files", "rationales.files": TAUGHT, "results.by": "rule"}
     for place, entry in enumerate(recipe.problems.tasks):
         sets[f"problems.tasks.{place}.test"] = TEST

@@ -1,5 +1,5 @@
 """A whole run in miniature: a changed key makes again what depends on it and nothing else, and ``status`` knows before. Where
-functional tokens begin: at the words of the steps that they stand for (`vocabulary.init: words`).
+functional tokens begin: at the words of the steps that they represent (`vocabulary.init: words`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def states(folder: Path) -> dict[str, str]:
 
 
 def rerun(folder: Path, recipe: Path, *more: str) -> set[str]:
-    """Run again and tell what was made, after a look whether ``--dry-run`` had told the same."""
+    """Run again and return the stages that ran, after checking that ``--dry-run`` predicted them."""
     said = tinyrun.cirf("run", recipe, "--out", folder, "--dry-run", "--json", *more)
     assert said.code == 0, said.err
     predicted = {row["stage"]: row["state"] for row in json.loads(said.out)["stages"]}
@@ -155,7 +155,7 @@ CHANGES: dict[str, tuple[dict[str, Any], set[str]]] = {
     "finetune.save_steps, notes": ({"finetune__save_steps": 3, "notes": "new"}, set()),
     "another method": ({"methods": ["cirf_full", "direct_sft", "cot", "direct"]}, {"evaluation/direct", "latency"}),
     "fewer methods": ({"methods": ["cirf_full", "cot"]}, {"latency"}),
-    "nothing to train": ({"methods": ["cot"]}, {"problems", "latency"}),  # which then tell of no training
+    "nothing to train": ({"methods": ["cot"]}, {"problems", "latency"}),  # whose reports then have no training
     "no latency": ({"evaluate__latency_questions": 0}, set()),
     "problems.near_duplicates": ({"problems__near_duplicates": "drop"}, {"problems"}),
     "segments.maximum, which drops no row": ({"segments__maximum": 31}, {"segments"}),
@@ -425,7 +425,9 @@ def test_a_changed_row_is_noticed_where_it_counts_and_a_copied_file_is_not(works
 def test_rationale_files_and_result_files_count_with_their_content(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     rows = tinyrun.sums(16)
     bare = tinyrun.write_jsonl(tmp_path / "bare.jsonl", [{"question": row["question"], "answer": row["answer"]} for row in rows])
-    summary = tinyrun.write_jsonl(tmp_path / "told.jsonl", [{key: row[key] for key in ("question", "rationale")} for row in rows])
+    summary = tinyrun.write_jsonl(
+        tmp_path / "shown.jsonl", [{key: row[key] for key in ("question", "rationale")} for row in rows]
+    )
     keys = {"train": bare, "methods": ["cirf_full"], "rationales__files": [str(summary)], "evaluate__latency_questions": 0}
     recipe = workshop.recipe(tmp_path / "recipe.yaml", **keys)
     run = tmp_path / "run"
@@ -554,7 +556,7 @@ def test_limit_takes_no_more_of_an_only_file_for_the_test_than_a_whole_run(
 def test_limit_counts_problems_that_have_a_rationale(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     rows = tinyrun.sums(40)
     bare = tinyrun.write_jsonl(tmp_path / "bare.jsonl", [{"question": row["question"], "answer": row["answer"]} for row in rows])
-    summary = tinyrun.write_jsonl(tmp_path / "told.jsonl", rows[30:])
+    summary = tinyrun.write_jsonl(tmp_path / "shown.jsonl", rows[30:])
     recipe = workshop.recipe(tmp_path / "recipe.yaml", train=bare, rationales__files=[str(summary)])
     said = tinyrun.cirf("run", recipe, "--out", tmp_path / "run", "--until", "segments", "--limit", "5")
     assert said.code == 0, said.err

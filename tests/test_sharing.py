@@ -191,7 +191,7 @@ def test_a_kill_at_any_change_of_the_disk_leaves_nothing_half(tmp_path: Path) ->
     assert any(crash["rows"] == 4 for crash in crashes)  # where the other run was gone, and nothing of it had landed
 
 
-# What the outside of a run holds, as keys see it: contents, wherever they lie
+# Files outside a run count by content in keys, wherever they are
 
 LARGE = 130 * 2**20
 

@@ -70,9 +70,9 @@ def test_a_file_is_old_or_new_after_a_kill_at_a_random_moment_of_its_write(tmp_p
         summary = "".join(line.strip() for line in process.stdout)
     content = path.read_text()
     assert len(content) == size and len(set(content)) == 1
-    count = len(written + summary)  # so many writes were told of; the next one may be in place untold
+    count = len(written + summary)  # so many writes were reported; the next one may be in place, not yet reported
     assert content[0] in {"AB"[(count - 1) % 2], "AB"[count % 2]}
-    write_atomic(path, "C")  # what the kill left behind is in no one's way
+    write_atomic(path, "C")  # files left by the kill do no harm
     assert path.read_text() == "C"
 
 
@@ -506,7 +506,7 @@ def test_a_link_in_a_folder_that_was_set_aside_is_left_alone(tmp_path: Path) -> 
 
 
 def test_what_is_there_already_is_not_written_again_but_is_of_now(tmp_path: Path) -> None:
-    path = tmp_path / "told.json"
+    path = tmp_path / "summary.json"
     write_changed(path, "one")
     os.utime(path, (1, 1))
     node = path.stat().st_ino
@@ -517,7 +517,7 @@ def test_what_is_there_already_is_not_written_again_but_is_of_now(tmp_path: Path
 
 
 def test_what_cannot_be_read_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "told.json"
+    path = tmp_path / "summary.json"
     path.write_text("one")
 
     def refuse(self: Path) -> bytes:

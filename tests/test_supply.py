@@ -1,4 +1,4 @@
-"""What is installed with cirf: every version named, the oldest ones told to pip, every licence known. Every link of the
+"""What is installed with cirf: every version pinned, the oldest ones as constraints, every licence known. Every link of the
 documentation leads somewhere: to a file that exists, and to a heading of it.
 """
 

@@ -48,7 +48,7 @@ def write_sweep(path: Path, recipe: Any, parts: list[dict[str, Any]], **more: An
 
 @dataclass(frozen=True)
 class Swept:
-    """A sweep that was foretold and then run, and what was said."""
+    """A sweep with its dry run, then its run, and their output."""
 
     file: Path
     out: Path
@@ -64,7 +64,7 @@ class Swept:
 
 @pytest.fixture(scope="module")
 def swept(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory) -> Swept:
-    """Five runs, of which one stands in two parts, and one that cannot be; nothing in it may be changed."""
+    """Five runs, one of them in two parts, and one that is invalid; tests must not change anything in it."""
     folder = tmp_path_factory.mktemp("sweep")
     file = write_sweep(folder / "small.yaml", base(workshop), PARTS)
     predicted = tinyrun.cirf("sweep", file, "--out", folder / "out", "--dry-run", "--json")
@@ -219,7 +219,7 @@ def test_share_only_until_and_set(finished: Path, workshop: tinyrun.Workshop, sw
     assert points[TRAINED]["settings"]["codebook.vq_epochs"] == 1
     assert points[SHORT]["state"] == "open" and not (tmp_path / "out" / "trained").exists()
     said = tinyrun.cirf("sweep", swept.file, "--out", tmp_path / "two", "--share", swept.out, "--only", "codes", "--json")
-    assert json.loads(said.out)["stages"]["made"] == 0  # a sweep's folder stands for all its runs
+    assert json.loads(said.out)["stages"]["made"] == 0  # a sweep's folder represents all its runs
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
 """The terse chain-of-thought: a line a step that has something to say, in both of its forms, and what they depend on. Traces in
-which the subject of a step stands before its functional token (`subjects: true`).
+which the subject of a step comes before its functional token (`subjects: true`).
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def test_subjects_are_before_the_lines_of_all_steps_but_the_first(form: str) -> 
 
 
 def test_subjects_are_those_of_traces(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
-    """What traces with subjects say, in their order; each subject stands in the line of its own step."""
+    """What traces with subjects say, in order; each subject is in the line of its own step."""
     variants = {
         "lines": {"method": "terse_equations", "settings": {"form": "results", "subjects": True, "start": "sft_cot"}},
         "traces": {"method": "cirf_full", "settings": {"subjects": True}},
@@ -302,15 +302,15 @@ def test_a_pruned_trace_keeps_them() -> None:
 
 def test_a_run_learns_them(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     keys: dict[str, Any] = {
-        "methods": ["cirf_full", "told"],
-        "variants": {"told": {"method": "cirf_full", "settings": {"subjects": True}}},
+        "methods": ["cirf_full", "named"],
+        "variants": {"named": {"method": "cirf_full", "settings": {"subjects": True}}},
         "problems__tasks": [{"task": "made_coin_flip", "train": 24, "test": 4}],
         "evaluate__latency_questions": 0,
     }
     said = tinyrun.cirf("run", workshop.recipe(tmp_path / "recipe.yaml", **keys), "--out", tmp_path / "run")
     assert said.code == 0, said.err
     models = tmp_path / "run" / "models"
-    plain, summary = ([row["completion"] for row in read_rows(models / name / "sft.jsonl")] for name in ("cirf_full", "told"))
+    plain, summary = ([row["completion"] for row in read_rows(models / name / "sft.jsonl")] for name in ("cirf_full", "named"))
     assert len(plain) == len(summary) and plain != summary
     from cirf.lm.vocabulary import parse_trace
 

@@ -64,7 +64,7 @@ def test_models_that_do_not_fit_take_turns_on_the_same_questions(
     monkeypatch.setattr(memory, "free_memory", lambda device: 6 * weights)
     assert LoadedModels(context).together
     monkeypatch.setattr(memory, "free_memory", lambda device: None)
-    assert not LoadedModels(context).together  # where nobody tells, one at a time
+    assert not LoadedModels(context).together  # by default one at a time
 
 
 def test_a_gpu_shows_what_an_answer_took_besides_the_weights(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:

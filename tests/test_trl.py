@@ -76,8 +76,8 @@ settings = GRPOConfig(
 )
 trainer = GRPOTrainer(model, watched, args=settings, train_dataset=Dataset.from_list(rows))
 trainer.train()
-told = [entry for entry in trainer.state.log_history if "reward" in entry]
-print(json.dumps({"rows": rows, "seen": seen, "rewards": [entry["reward"] for entry in told]}))
+logged = [entry for entry in trainer.state.log_history if "reward" in entry]
+print(json.dumps({"rows": rows, "seen": seen, "rewards": [entry["reward"] for entry in logged]}))
 """
 
 

@@ -161,7 +161,7 @@ def test_what_a_variant_depends_on_knows_its_method() -> None:
     made = recipe("variants: {x: {method: direct_sft}, y: {method: sft_cot}, z: {method: pause}}")
     details = [methods.get(name, made).taught_by for name in ("x", "y", "z", "pause", "direct_sft")]
     assert len({json.dumps(one, sort_keys=True) for one in details}) == 5
-    assert details[-1] == {}  # so that a run from before there were variants stands
+    assert details[-1] == {}  # so that runs from before variants existed stay valid
     asked = methods.get("z", recipe("variants: {z: {method: pause, settings: {answered: 1}}}"))
     assert asked.taught_by == details[2] and asked.identity != methods.get("z", made).identity
 

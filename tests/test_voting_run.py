@@ -111,7 +111,7 @@ def test_votes_of_a_method_that_is_not_reported_are_not_reported(finished: Path,
     assert tinyrun.cirf("evaluate", finished, "--votes", "2", *keys).code == 0
     recipe = yaml.safe_load((out / "recipe.yaml").read_text())
     recipe |= {"methods": ["cirf_full", "direct_sft"], "models": dict.fromkeys(("cirf_full", "direct_sft"), "/gone")}
-    (out / "recipe.yaml").write_text(yaml.safe_dump(recipe))  # what is done by it cannot be told
+    (out / "recipe.yaml").write_text(yaml.safe_dump(recipe))  # the cost of its answers is unknown
     said = tinyrun.cirf("report", out, "--json")
     assert said.code == 0, said.err
     report = json.loads(said.out)

@@ -45,7 +45,7 @@ class StopAfter:
 
 
 class Counting:
-    """A progress that remembers how many units each task did, and how many it was told were done before."""
+    """A progress that counts each task's finished units, and those reported as finished before."""
 
     def __init__(self) -> None:
         self.units: dict[str, int] = {}

@@ -55,7 +55,7 @@ def test_every_table_is_written_as_csv_and_latex_and_every_picture_as_svg(analys
             assert rf"\label{{tab:{table['name']}}}" in (analysed / "analysis" / name / f"{table['name']}.tex").read_text()
         for picture in row["pictures"]:
             svg = (analysed / "analysis" / name / f"{picture}.svg").read_text()
-            assert svg.startswith("<svg") and ('class="mark point"' in svg) == (name != "transitions")  # a point tells of itself
+            assert svg.startswith("<svg") and ('class="mark point"' in svg) == (name != "transitions")  # points have descriptions
     page = (analysed / "analysis" / "index.html").read_text()
     assert all(f'<section id="{name}">' in page for name in found["analyses"])
 

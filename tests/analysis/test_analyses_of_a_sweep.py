@@ -50,7 +50,7 @@ def test_each_is_made_with_tables_and_pictures(name, summary, analysed):
         svg = (analysed / name / f"{picture}.svg").read_text()
         assert svg.startswith('<svg role="group" aria-label="') and "nan" not in svg.lower().replace("nano", "")
         points = re.findall(r'<g class="mark point" [^>]*data-description="([^"]+)" tabindex="0"', svg)
-        assert points and all(re.search(r"\d", said) for said in points)  # each tells a number, to mouse and keyboard
+        assert points and all(re.search(r"\d", said) for said in points)  # each shows a number, to mouse and keyboard
         assert all(said in re.match(r'<svg role="group" aria-label="([^"]+)"', svg)[1] for said in points)
 
 

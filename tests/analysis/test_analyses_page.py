@@ -1,4 +1,4 @@
-"""The page of analyses in a real browser: it fits its window, its tables lie as tables do, its points tell their numbers."""
+"""The page of analyses in a real browser: it fits its window, its tables have the layout of tables, its points show numbers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_the_page_fits_its_window_and_its_tables_are_whole(browser: Browser, add
     assert browser.run("document.documentElement.scrollWidth") == width
     browser.run("document.querySelectorAll('details').forEach(one => one.open = true)")
     assert browser.run("document.querySelectorAll('table').length") > 5
-    # Every part of a table lies below the one before it, at its left edge; on a phone some have no head.
+    # Every part of a table is below the previous one, at its left edge; on a phone some have no head.
     apart = """[...document.querySelectorAll('table')].filter(table => {
         const parts = [...table.children].filter(one => one.offsetHeight).map(one => one.getBoundingClientRect());
         return parts.some((one, at) => at && (one.top < parts[at - 1].bottom - 1 || Math.abs(one.left - parts[0].left) > 1));
@@ -61,7 +61,7 @@ def test_a_point_shows_its_numbers_to_mouse_and_keyboard(browser: Browser, of_a_
     tip = "(t => t.hidden ? null : t.textContent)(document.getElementById('tip'))"
     for section in ("codebook_size", "geometry", "scaling"):
         points = f"[...document.querySelector('#{section} svg').querySelectorAll('.mark.point')]"
-        last = f"{points}.filter(one => one.getBoundingClientRect().height > 4).at(-1)"  # nothing lies over it
+        last = f"{points}.filter(one => one.getBoundingClientRect().height > 4).at(-1)"  # nothing covers it
         summary = browser.run(f"({last}.id = '{section}-last', {last}.dataset.description)")
         browser.hover(f"#{section}-last")
         assert browser.run(tip) == summary

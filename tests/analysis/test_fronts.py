@@ -1,5 +1,5 @@
-"""What stands in one front and one picture: runs once, the same questions, known costs, one setting. Which runs are put beside
-each other: what counts once, what sets groups apart, and what no name may hide.
+"""Which points share a front and a picture: runs once, the same questions, known costs, one setting. Which runs are compared:
+what counts once, what separates groups, and what no name may hide.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def rows(found: AnalysisResult, table: str) -> list[Any]:
 
 
 def run(folder: Any, *methods: str, share: dict[str, float] = BOTH, **keys: Any) -> Any:
-    """A made run, with what the table by task tells besides."""
+    """A generated run, with the table by task."""
     return run_of(folder, dict.fromkeys(methods, share), **keys)
 
 
@@ -100,7 +100,7 @@ def test_of_many_methods_the_front_and_the_baseline_are_named_at_their_points(tm
 
 def spots(number: int, **fields: Any) -> list[MethodPoint]:
     families = ("prose", "latent", "functional")
-    plain = MethodPoint("m", "name", "told", "prose", 3.0, 40.0, 35.0, 60.0, False)
+    plain = MethodPoint("m", "name", "label", "prose", 3.0, 40.0, 35.0, 60.0, False)
     several = [plain._replace(family=families[place % 3], cost=3.0 + place, accuracy=40.0 + place) for place in range(number)]
     return [spot._replace(**fields) for spot in several]
 

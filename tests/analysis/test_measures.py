@@ -313,7 +313,7 @@ def test_codes_that_are_all_the_same_are_predicted(tmp_path):
 
 
 def test_a_question_is_forenamed_by_others_alone():
-    """A classifier that saw the question itself would know the code of all its steps by heart."""
+    """A classifier that saw the question itself would memorise the codes of all its steps."""
     dice = np.random.default_rng(1)
     questions = np.repeat(np.arange(40), 5)
     own = dice.integers(0, SIZE, 40)[questions]

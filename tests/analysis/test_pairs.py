@@ -1,4 +1,4 @@
-"""Methods in pairs: every two once, found again by hand; bars join what no test tells apart."""
+"""Methods in pairs: every two once, found again by hand; bars join methods without a significant difference."""
 
 from __future__ import annotations
 
@@ -78,7 +78,12 @@ def test_what_is_distinguished_is_not_joined(tmp_path: Path) -> None:
 
 
 def test_the_picture_shows_what_the_tables_say(tmp_path: Path) -> None:
-    solved = {"poor": 4, "one": 34, "best": 40, "two": 34}  # of the first questions; "best" is told from "one" by its own p alone
+    solved = {
+        "poor": 4,
+        "one": 34,
+        "best": 40,
+        "two": 34,
+    }  # of the first questions; "best" differs from "one" only by its uncorrected p
     run = made.run(tmp_path / "run", {name: {"sums": 0.5} for name in solved})
     for name, right in solved.items():
         path = run.folder / "evaluation" / name / "sums.jsonl"

@@ -1,4 +1,4 @@
-"""What the runs of each shipped sweep are to be compared in, told from their recipes alone: no run is left without its like."""
+"""The settings in which the runs of a shipped sweep are compared, from their recipes alone: every run has a counterpart."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_recipes_own_variants_set_no_functional_methods_apart() -> None:
     assert compared(runs, "codebook.size") == [{32, 64, 128, 256}]
 
 
-# The paper's figures that stand beside ours are those of its tables
+# The paper's figures next to ours are those of its tables
 
 TASKS = ("coin_flip", "commonsense_qa", "gsm8k", "multiarith", "svamp", "math500", "bbh", "strategyqa", "scienceqa")
 MAIN = {

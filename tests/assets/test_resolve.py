@@ -181,7 +181,7 @@ def test_what_is_no_model_is_said_in_one_line(model: str, words: str, tmp_path: 
     assert "\n" not in str(caught.value)
 
 
-# Models on the hub: taken from its cache, and a hub that does not answer told of once
+# Models on the hub: taken from its cache; a hub that does not answer is reported once
 
 NOWHERE = "http://127.0.0.1:9"
 

@@ -148,7 +148,7 @@ def test_any_corpus_is_pruned_as_by_the_plain_algorithm(corpus: list[RowParts], 
 
 @functools.cache
 def _sharp() -> Any:
-    """A model whose losses lie far apart."""
+    """A model with widely spaced losses."""
     torch.manual_seed(1)
     model = _builders().build_model("llama").eval()
     with torch.no_grad():
@@ -157,7 +157,7 @@ def _sharp() -> Any:
 
 
 def _clear(known: dict[tuple[int, ...], float], limit: float, rounding: float = 5e-5) -> bool:
-    """Whether no choice or stop among these losses hangs on how sums are rounded."""
+    """Whether no choice or stop among these losses depends on rounding."""
     for kept, before in known.items():
         after = [known[rest] for step in kept if (rest := tuple(other for other in kept if other != step)) in known]
         if len(after) == len(kept) > 0:

@@ -362,7 +362,7 @@ def test_the_paper_asks_500_of_what_nothing_can_be_trained_on(tmp_path: Path) ->
     assert [entry.test for entry in recipe.problems.tasks] == [500] * 7 + [200] * 2
 
 
-# Whether a trained model works at all, told by its answers to held-out questions
+# Whether a trained model works at all, judged by its answers to held-out questions
 
 
 def _row(output: str, right: bool = False, truncated: bool = False, **more: Any) -> dict[str, Any]:
@@ -428,7 +428,7 @@ def test_a_model_that_works_has_no_fault() -> None:
     assert "no better than the most frequent answer: 50% of 30" in details and "rows" in details, (
         "a bare answer has no form to miss"
     )
-    assert faults("direct_sft", check(half[:8], 0.5)) == [], "eight questions tell nothing"
+    assert faults("direct_sft", check(half[:8], 0.5)) == [], "eight questions are too few"
 
 
 def test_the_most_frequent_training_answer_is_the_majority() -> None:

@@ -137,7 +137,7 @@ def opened() -> list[str]:
 
 @pytest.mark.parametrize("name", opened())
 def test_examples_are_those_of_the_task_whatever_the_question_and_its_answer(name: str) -> None:
-    """An example may have the question's answer by chance: what is looked at is all that stands beside the examples."""
+    """An example may have the question's answer by chance: the check covers the text around the examples."""
     method = methods.get(name, RECIPE)
     for task in map(tasks.get, tasks.names()):
         openings = openings_of(method, {"": task})[""]

@@ -1,4 +1,4 @@
-"""Which method to use: decided by paired tests on made rows, said in one sentence, honest where nothing can be told."""
+"""Which method to use: decided by paired tests, stated in one sentence, with no winner without a significant difference."""
 
 from __future__ import annotations
 

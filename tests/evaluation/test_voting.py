@@ -138,7 +138,7 @@ def test_each_number_of_votes_is_compared_with_the_one_answer() -> None:
     }  # fmt: skip
 
 
-# When the votes that are still to come can change nothing: told by trying all that they could say
+# When further votes cannot change the result: checked by trying all possible votes
 
 ANSWERS = st.lists(st.sampled_from(["1", "2", "3", None]), min_size=1, max_size=5)
 
@@ -212,7 +212,7 @@ class Output:
 def drawn(
     folder: Path, count: int, dies_at: int | None = None, how: dict[str, str] = HOW, test: dict[str, list[Problem]] = TEST
 ) -> list[tuple[int, int]]:
-    """Draw, and tell the first answer's number and how many of every call; answer number 3 is 3."""
+    """Draw votes; return the number of the first answer and the count of answers of each call; answer number 3 is 3."""
     calls: list[tuple[int, int]] = []
 
     def draw(prompt: str, cap: int, first: int, number: int) -> list[Output]:
@@ -342,7 +342,7 @@ def test_a_killed_measurement_goes_on_and_what_another_machine_began_is_begun_an
     with pytest.raises(KeyboardInterrupt):
         timed(tmp_path, device="another device", stop=10)
     made, bench = timed(tmp_path, device="another device")
-    assert made["discarded"] == 80 and made["device"] == "another device"  # told by the life that was cut short
+    assert made["discarded"] == 80 and made["device"] == "another device"  # from the interrupted attempt
     assert [row["votes"] for row in made["rows"]] == [row["votes"] for row in timed()[0]["rows"]]
 
 

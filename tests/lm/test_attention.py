@@ -1,5 +1,5 @@
-"""The kernel of a training: plain attention for short rows on a CPU, and the model's own afterwards. Grouped queries: the same
-answers, whatever stands in the mask, and only where it may be.
+"""The kernel of a training: plain attention for short rows on a CPU, the model's own afterwards. Grouped queries: the same
+answers for every mask, and used only where allowed.
 """
 
 from __future__ import annotations

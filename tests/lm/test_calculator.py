@@ -25,7 +25,7 @@ VALUES = st.one_of(st.integers(0, 10**7).map(Fraction), st.integers(0, 10**6).ma
 
 
 class Wants:
-    """Makes a model want to write a text, whatever stands before it, token by token; what it gets instead counts as well."""
+    """Makes a model prefer a text, token by token, whatever precedes it; tokens that replace it count as well."""
 
     def __init__(self, tokenizer: Any, text: str, end: int) -> None:
         self.script, self.width = [*encode(tokenizer, text), end], None

@@ -1,4 +1,4 @@
-"""Sampled answers: the nucleus is transformers' own but for ties, draws follow the softmax, and no row hangs on another."""
+"""Sampled answers: top-p equals that of transformers except for ties, draws follow the softmax, and rows are independent."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ STEPS = [("a is 1.", "b is 2."), ("1+1 = 2.", "2+2 = 4.", "4+4 = 8."), tuple(f"s
 
 
 def staged(tokenizer: Any, **keys: Any) -> list[list[list[str]]]:
-    """What is said of each row at each of four stages, without the end token."""
+    """The targets of each row at each of four stages, without the end token."""
     tokenizer.add_tokens([BEGIN, END])
     tokenizer.chat_template = at_head_of_answer(tokenizer.chat_template, BEGIN)
 
@@ -194,7 +194,7 @@ def test_its_gradient_reaches_the_thoughts_and_the_question(
     assert reached.tolist() == [[True] * 3 + [False], [True] + [False] * 3, [False] * 4, [True, True, False, False]]
     rows = model.get_input_embeddings().weight.grad
     assert rows is not None and rows[[5, 9, 30, 41, 90, 7, 11, 12]].abs().sum(dim=1).gt(1e-6).all()
-    assert not rows[[20, 22, 27, 91]].any()  # what stands behind the thoughts is not read
+    assert not rows[[20, 22, 27, 91]].any()  # the text after the thoughts is not read
     assert made.decoder.own is not None
     assert all(weight.grad is not None for weight in made.decoder.own.parameters() if weight.requires_grad)
 

@@ -1,5 +1,5 @@
 """Models that keep states beside keys and values, or in place of them, answer a batch as they answer one question; and what a
-family cannot do is said in one sentence."""
+family cannot do is reported in one sentence."""
 
 from __future__ import annotations
 

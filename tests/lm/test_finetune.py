@@ -423,7 +423,7 @@ def test_functional_tokens_weigh_in_the_loss_what_they_are_given(tiny: Any, toke
         section = _section(functional_token_loss_weight=weight)
         _, history, _ = finetune(model, tokenizer, rows, rows, TrainingSpec(section, "cirf_full", ids, tmp_path / str(weight), 0))
         assert history.losses[0]["loss"] == pytest.approx(float(wanted / len(nll)), abs=1e-5)
-        assert history.validation[0]["loss"] == pytest.approx(float(nll.mean()), abs=1e-5)  # which is told unweighted
+        assert history.validation[0]["loss"] == pytest.approx(float(nll.mean()), abs=1e-5)  # which is reported unweighted
 
 
 def test_a_loss_of_ones_own_takes_no_weight(tiny: Any, tokenizer: Any, tmp_path: Path) -> None:

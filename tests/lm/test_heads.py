@@ -243,7 +243,7 @@ def kept(model: Any, tokenizer: Any, **limits: int) -> PromptOpenings:
 
 @pytest.fixture
 def fed(request: pytest.FixtureRequest) -> Any:
-    """``fed(model)``: a list that is told how many tokens a row each forward pass is given."""
+    """``fed(model)``: a list of the tokens a row that each forward pass gets."""
 
     def watch(model: Any) -> list[int]:
         seen: list[int] = []

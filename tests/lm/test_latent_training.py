@@ -1,5 +1,5 @@
-"""Training with thoughts: batches are cut where they stand, and the model learns to answer behind them and to stop. Coconut's
-curriculum: which steps a row has lost at which update, where its thoughts stand, and that the end is as asked.
+"""Training with thoughts: batches are split at them, and the model learns to answer after them and to stop. Coconut's
+curriculum: which steps a row has lost at which update, where its thoughts are, and that the last stage is as configured.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def staged(tokenizer: Any, first: int = 1, epochs: float = 10, updates: int = 2,
 
 
 def shown(tokenizer: Any, row: Feature) -> tuple[str, int, str, str]:
-    """The last mark of what stands before a row's thoughts, their number, what stands behind them unlearned, what is learned."""
+    """The last token before a row's thoughts, their number, the text after them without loss, and the text with loss."""
     place, count = row.thoughts or (row.start, 0)
     head, marks, learned = row.ids[:place], row.ids[place : row.start], row.ids[row.start :]
     assert row.answer is not None

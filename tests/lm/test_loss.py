@@ -167,7 +167,7 @@ class _Breaking:
 
 
 class Beside(Objective):
-    """The usual loss, and an auxiliary module that learns to tell a row's length from its first embedding."""
+    """The usual loss, and an auxiliary module that learns to predict a row's length from its first embedding."""
 
     def __init__(self, width: int) -> None:
         with torch.random.fork_rng(devices=[]):

@@ -126,7 +126,7 @@ def test_free_memory_of_a_gpu_is_its_drivers(monkeypatch: pytest.MonkeyPatch) ->
         ("x86_64", "AVX512", {"bf16", "fp16", "amx"}, "GenuineIntel", "bfloat16", "float16"),
         ("x86_64", "AVX512", set(), "GenuineIntel", "float32", "float32"),
         ("x86_64", "AVX512", set(), "AuthenticAMD", "float32", "float32"),
-        ("x86_64", "AVX2", {"bf16", "fp16", "amx"}, "AuthenticAMD", "float32", "float32"),  # torch was told to keep to AVX2
+        ("x86_64", "AVX2", {"bf16", "fp16", "amx"}, "AuthenticAMD", "float32", "float32"),  # torch was restricted to AVX2
         ("AMD64", "DEFAULT", set(), "AuthenticAMD", "float32", "float32"),
         ("arm64", "DEFAULT", set(), "", "bfloat16", "float16"),
     ],

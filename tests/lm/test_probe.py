@@ -96,7 +96,7 @@ def test_draws_hang_on_the_seed_and_the_questions(tiny: Any) -> None:
 
 
 class Blind(LatentObjective):
-    """A row is shown any row's prompt when it answers, so that only its own thoughts can tell it the answer."""
+    """A row is shown any row's prompt when it answers, so that only its own thoughts contain the answer."""
 
     def think(self, model: Any, batch: Batch) -> Thoughts:
         thoughts = super().think(model, batch)
@@ -120,7 +120,7 @@ def taught(model: Any, tokenizer: Any, rows: list[Row], work: Path, **more: Any)
 @pytest.mark.slow
 def test_who_answers_from_thoughts_gives_anothers_answer_to_anothers_thoughts(tiny: Any, tmp_path: Path) -> None:
     model, tokenizer, ids = thinker(tiny, scale=12.0)
-    alike = [f"What is {number} plus 7?" for number in range(5)]  # as long as each other, so that no position tells the answer
+    alike = [f"What is {number} plus 7?" for number in range(5)]  # of equal length, so that no position reveals the answer
     rows = [Row(prompt_text(tokenizer, text), answer) for text, answer in zip(alike, "13579", strict=True)]
     assert len({len(encode(tokenizer, row.prompt)) for row in rows}) == 1
     model = taught(
@@ -191,7 +191,7 @@ def test_results_that_stay_keep_their_places(tiny: Any, tokenizer: Any) -> None:
 def test_who_answers_from_its_trace_gives_anothers_answer_to_anothers_trace(
     tiny: Any, tokenizer: Any, tmp_path: Path, opened: bool
 ) -> None:
-    """In training every question comes with every trace, its own more often, so that only the trace tells the answer."""
+    """In training every question comes with every trace, its own more often, so that only the trace contains the answer."""
     model, ids = functional(tiny, tokenizer)
     start = "" if opened else "<cirf>"
     if opened:

@@ -1,4 +1,4 @@
-"""What a text means by some middle layers: which layers, who sees whom, and that it learns to tell texts apart."""
+"""Sentence vectors from middle layers: which layers, which attention mask, and that it learns to distinguish texts."""
 
 from __future__ import annotations
 

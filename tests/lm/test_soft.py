@@ -37,7 +37,7 @@ LLAMA3 = (
     "{{ '<|endoftext|>' }}{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n\n' + message['content'] | trim "
     "+ '<|im_end|>' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n\n' }}{% endif %}"
 )
-"""Like Llama 3's: it begins with a special token, trims what is said, and its end token closes every turn."""
+"""Like Llama 3's: it begins with a special token, strips the content, and its end token closes every turn."""
 
 
 def settled(tiny: Any, template: str | None, count: int = 3, special: tuple[str, ...] = ()) -> tuple[Any, str]:

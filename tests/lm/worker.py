@@ -1,11 +1,11 @@
-"""Trains a tiny model in a process of its own, and dies where it is told to.
+"""Train a tiny model in a separate process, which is killed at a given point.
 
-``worker.py FOLDER ADAPTATION SCENARIO...``: each scenario runs in a fork, several times until it is done. The adaptation
-``removal`` trains every weight on rationales that are taken away, ``tied`` adapters of a model whose matrices are one, with
-gradient checkpointing. The scenario ``-`` runs unbroken, ``step:N`` is killed
-after update N, ``weights:N`` while the checkpoint of update N is written, ``marker:N`` when it is written but not yet marked
-complete, ``old:N`` before the checkpoint of update N, no longer needed, is removed. ``SIGTERM:N`` and ``SIGINT:N`` are told to
-end within update N. Of each it says how it ended, how often it had to go on, and the update that it first went on from.
+``worker.py FOLDER ADAPTATION SCENARIO...``: each scenario runs in a fork, repeatedly until it is finished. The adaptation
+``removal`` trains every weight on rationales that shrink step by step; ``tied`` trains adapters of a model with tied embeddings,
+with gradient checkpointing. Scenarios: ``-`` runs undisturbed, ``step:N`` is killed after update N, ``weights:N`` while the
+checkpoint of update N is written, ``marker:N`` when it is written but not marked complete, ``old:N`` before the obsolete
+checkpoint of update N is removed. ``SIGTERM:N`` and ``SIGINT:N`` get that signal during update N. For each it prints how it
+ended, how often it resumed, and the update that it first resumed from.
 """
 
 from __future__ import annotations

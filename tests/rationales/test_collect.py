@@ -131,7 +131,7 @@ def test_stated_numbers(text: str, stated: str | None, problems, tasks) -> None:
         ("So it takes 80 + 6 = 87 minutes.", False),
         ("Step 1: add\nStep 2: Therefore, the total is 87 minutes.", False),
         ("The correct answer would be 87.", False),
-        ("So 80 + 6 = 86. So that is 86 + 1 = 87 with the driver.", None),  # the right number stands in the text
+        ("So 80 + 6 = 86. So that is 86 + 1 = 87 with the driver.", None),  # the right number is in the text
         ("So it is more than 80.", None),
         ("So it takes 86.4 minutes.", None),  # rounded
         ("So it takes 17 200/2 = 8 600 seconds.", None),  # thousands set apart by spaces

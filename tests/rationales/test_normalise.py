@@ -137,7 +137,7 @@ FOUND = [
     (COIN, ["The coin is heads up.", "Then Mundt's turn: tails.", "Action: O'Neil waits."], ("", "mundt", "o'neil")),
     (COIN, ["Action by Mundt: Mundt flips it.", "Action by O'Neil: O'Neil waits."], ("mundt", "o'neil")),
     (AGES, ["Sarah is 2 * 9 = 18.", "So Freyja is 10.", "In total 18 + 10 = 28."], ("Sarah", "Freyja", "")),
-    # all of one, or none: nothing tells how far a list has come
+    # all of one, or none: nothing shows how far a list has come
     (AGES, ["Sarah is 2 * 9 = 18.", "Sarah is 18.", "In total 28."], ("", "", "")),
     (AGES, ["2 * 9 = 18.", "18 + 10 = 28."], ("", "")),
     # common words and numbers name nothing, and what is no word of the question is nobody of it

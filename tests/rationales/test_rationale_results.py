@@ -1,4 +1,4 @@
-"""Results of steps: by rule, from a file, none; short and safe to stand in a trace."""
+"""Results of steps: by rule, from a file, none; short and safe inside a trace."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Thoughts and answers told apart, and rationales that are equations alone: whatever wrote them, whichever way they come in."""
+"""Thoughts and answers are separated, and rationales may be equations only: for every teacher and every input format."""
 
 from __future__ import annotations
 

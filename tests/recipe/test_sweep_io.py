@@ -19,7 +19,7 @@ from cirf.recipe.sweep import overlap
 from cirf.recipe.write import dump
 
 BASE = "name: small\nrecipe:\n  name: base\n  problems:\n    tasks:\n      - task: gsm8k\n      - task: svamp\n"
-ONE = BASE + "parts:\n  - name: one\n"  # `one` stands on line 9
+ONE = BASE + "parts:\n  - name: one\n"  # `one` is on line 9
 
 
 def points(text: str, *sets: str) -> list[sweep_io.Point]:

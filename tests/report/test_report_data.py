@@ -261,7 +261,7 @@ def test_damage_is_named(run, path, content, message):
         collect(run, environment=ENVIRONMENT)
 
 
-# The functional tokens of a run: what follows what, what lies near what, whose answers are right
+# The functional tokens of a run: transitions, neighbours, and whose answers are right
 
 CODES = st.lists(st.lists(st.integers(0, 6), max_size=8), max_size=12)
 

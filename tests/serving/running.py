@@ -22,7 +22,7 @@ PATIENCE = 60.0
 
 
 class Running:
-    """The server while it runs; ``told`` is what a client gets back: status, headers, body."""
+    """The running server."""
 
     def __init__(self, models: Sequence[ServedModel], key: str | None = None, local: bool = True, **limits: Any) -> None:
         self.socket = bind("127.0.0.1", 0)

@@ -1,4 +1,4 @@
-"""What the server says of itself at ``/openapi.json`` is what it does (`benchmarks.openapi` tries far more of it)."""
+"""The server behaves as ``/openapi.json`` describes it (`benchmarks.openapi` tests more)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def described(server: Running) -> dict[str, Any]:
 
 
 def as_described(model: type[BaseModel], summary: Any) -> None:
-    """What was told is of that form, and nothing of it is left out of the description."""
+    """The answer has the described form, and no undescribed fields."""
     assert model.model_validate(summary).model_dump(exclude_unset=True) == summary
 
 

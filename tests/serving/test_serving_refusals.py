@@ -331,7 +331,7 @@ def test_read_piece_by_piece_it_is_what_is_read_in_the_whole(pieces: list[str], 
     summary = reasoning + more[0]
     if closed:
         assert summary == trace
-    elif begun:  # the last result of a trace that never closes is told as part of it
+    elif begun:  # the last result of a trace that never closes is returned as part of it
         assert summary == inner
     else:
         assert summary == (whole if cut else trace)

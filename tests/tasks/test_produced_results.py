@@ -1,4 +1,4 @@
-"""What a step produced is told by what the step says, whatever kind the final answer is."""
+"""The result of a step is read from the step itself, whatever kind the final answer is."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def test_an_answer_in_words_is_the_result_of_the_step_that_concludes_with_it(ste
     ("step", "result"),
     [
         ("Of the above, only doorways have welcome mats.", "doorway"),
-        ("Of the above, only porches have welcome mats.", ""),  # the answer is not found, and what is said of it is no result
+        ("Of the above, only porches have welcome mats.", ""),  # the answer is not found, and a remark about it is no result
         ("Only porches are dry.", ""),
         ("The answer is the Doorway.", "doorway"),
         ("The answer is doorways.", "doorway"),
