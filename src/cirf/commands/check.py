@@ -326,7 +326,7 @@ def sizes_of(recipe: Recipe) -> dict[str, int] | None:
     """The sizes of a recipe's backbone: by its configuration where it is on this machine, else its parameters by its name."""
     from cirf.assets import listing, resolve
     from cirf.fitting import size_in_name
-    from cirf.fitting.memory import parameter_count
+    from cirf.fitting.cost import parameter_count
     from cirf.lm.backbone import check_causal, load_config
 
     model = recipe.backbone.model

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cirf.cpu.memory import free_memory
 from cirf.errors import CirfError
-from cirf.fitting.duration import in_hours, operations, speed
-from cirf.fitting.memory import GIB, parameter_count, training_memory
+from cirf.fitting.cost import GIB, in_hours, operations, parameter_count, speed, training_memory
 from cirf.methods import learners
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ def estimate(context: Context, plans: Sequence[StagePlan]) -> dict[str, Any]:
     upper bound: an input that is made again may be unchanged.
 
     Problems, rationales and segments are read as the run would read them, in memory; nothing is written to the run's folder.
-    Memory is that of a batch of the longest rows, by the formula of `cirf.fitting.memory`.
+    Memory is that of a batch of the longest rows, by the formula of `cirf.fitting.cost`.
     """
     from cirf.endpoints.requests import asked_by
     from cirf.lm.backbone import pick_device
