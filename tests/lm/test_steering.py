@@ -178,11 +178,27 @@ def test_an_expression_matches_the_traces_within_its_limits(steps: list[tuple[in
     used = [code for code, _ in steps]
     wanted = used.count(2) <= most and 1 not in used
     for opened in (True, False):
-        found = re.fullmatch(expression({1: 0, 2: most}, NAMES, opened), ("" if opened else "<cirf>") + text)
-        assert (found is not None) == wanted
-    assert re.fullmatch(expression({0: 0, 1: 0, 3: 0, 2: 1}, NAMES, True), "<cirf_002>4</cirf>4")
-    with pytest.raises(CirfError, match="counts one functional token alone"):
-        expression({1: 1, 2: 1}, NAMES, True)
+        head = "" if opened else "<cirf>"
+        limits = {
+            Steering(at_most=((1, 0), (2, most))): wanted,
+            Steering(): True,
+            Steering(budget=most): len(steps) <= most,
+            Steering(budget=most, results=False): len(steps) <= most and not any(result for _, result in steps),
+            Steering(budget=most, at_most=((3, 0),)): len(steps) <= most and 3 not in used,
+        }
+        for how, fits in limits.items():
+            assert (re.fullmatch(expression(how, NAMES, opened), head + text) is not None) == fits, how
+    only = Steering(at_most=((0, 0), (1, 0), (2, 1), (3, 0)))
+    assert re.fullmatch(expression(only, NAMES, True), "<cirf_002>4</cirf>4")
+
+
+@pytest.mark.parametrize(
+    "how",
+    [Steering(at_most=((1, 1), (2, 1))), Steering(3, at_most=((1, 1),)), Steering(result_tokens=2), Steering(result_cost=1.0)],
+)
+def test_what_no_expression_says_is_refused(how: Steering) -> None:
+    with pytest.raises(CirfError, match="an expression"):
+        expression(how, NAMES, True)
 
 
 def test_a_budget_of_nothing_is_an_empty_span(made: tuple[Any, Any]) -> None:

@@ -69,6 +69,11 @@ def test_a_card_has_the_expression_of_a_budget_for_vllm(data, opening):
     assert re.fullmatch(form, f"{start}<cirf_011>5*8=40<cirf_003>8</think>8")
     assert not re.fullmatch(form, f"{start}<cirf_011>5<cirf_003>8<cirf_003>9</think>9")
     assert "structured_outputs" not in model_card("sft_cot", recipe, ModelFacts())
+    recipe["variants"]["cirf_full"] = {"settings": {"results": False}}
+    card = model_card("cirf_full", recipe, ModelFacts(functions=FUNCTIONS))
+    assert "held to the form of traces" in card and '{"regex": "' + start in card
+    recipe["variants"]["cirf_full"] = {"settings": {"budget": 2, "result_tokens": 3}}  # which no expression has
+    assert "structured_outputs" not in model_card("cirf_full", recipe, ModelFacts(functions=FUNCTIONS))
 
 
 def test_the_code_of_a_card_is_python(data):

@@ -142,7 +142,7 @@ def limits_of(forbidden: Sequence[str], rationed: Sequence[str]) -> dict[int, in
 def for_vllm(folder: Path, at_most: Mapping[int, int]) -> None:
     """Print as JSON the vLLM request for these limits: a bias where codes are forbidden alone, else an expression."""
     from cirf.lm.backbone import load_tokenizer
-    from cirf.lm.decoding.trace_grammar import check_codes, expression
+    from cirf.lm.decoding.trace_grammar import Steering, check_codes, expression
     from cirf.lm.vocabulary import names_in, opened_by_prompt
 
     tokenizer = load_tokenizer(find_model(folder))
@@ -151,7 +151,8 @@ def for_vllm(folder: Path, at_most: Mapping[int, int]) -> None:
         raise CirfError(f"{find_model(folder)}: this model has no functional tokens")
     check_codes(at_most, names)
     if any(at_most.values()):
-        body: dict[str, Any] = {"structured_outputs": {"regex": expression(at_most, names, opened_by_prompt(tokenizer, names))}}
+        form = expression(Steering(at_most=tuple(at_most.items())), names, opened_by_prompt(tokenizer, names))
+        body: dict[str, Any] = {"structured_outputs": {"regex": form}}
     else:
         body = {"logit_bias": {str(tokenizer.convert_tokens_to_ids(names.codes[code])): -100 for code in sorted(at_most)}}
     print(json.dumps(body, indent=2))

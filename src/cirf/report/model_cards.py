@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cirf import __version__
 from cirf.analysis.names import NAMES
+from cirf.errors import CirfError
 from cirf.pictures.style import style
 from cirf.report.data.settings import as_trained
 from cirf.report.page import number, percent, tokens
@@ -121,7 +122,7 @@ def model_card(method: str, recipe: Mapping[str, Any], known: ModelFacts) -> str
     tasks = [entry.get("name") or entry["task"] for entry in recipe["problems"]["tasks"]]
     delimiters = (functions or {}).get("delimiters", "cirf")
     codes = ((functions or {}).get("codes") or {}).items()
-    evaluate = recipe["evaluate"]
+    evaluate, settings = recipe["evaluate"], recipe["variants"].get(method, {}).get("settings", {})
     cap = evaluate["max_trace_tokens"] + answer_cap if functions else evaluate["max_new_tokens"]
     text: str = card_template("card.md.j2").render(
         front=_front(method, recipe, metrics, functional=functions is not None),
@@ -137,7 +138,8 @@ def model_card(method: str, recipe: Mapping[str, Any], known: ModelFacts) -> str
         start=f"<{delimiters}>",
         opened=recipe["vocabulary"]["opening"] == "prompt",
         end=f"</{delimiters}>",
-        budget=recipe["variants"].get(method, {}).get("settings", {}).get("budget"),
+        budget=settings.get("budget"),
+        form=_form(settings, functions, recipe["vocabulary"]["opening"] == "prompt") if functions else None,
         cap=min(cap, evaluate.get("max_completion_tokens") or cap),
         metrics=metrics,
         rows={**metrics["tasks"], "**all**": metrics, **(known.baselines or {})} if metrics else {},
@@ -184,6 +186,20 @@ def card_from_report(
 def card_template(name: str) -> Template:
     """A card's template, with the filters that cards use."""
     return template(name, {one.__name__: one for one in (percent, number, tokens, cell)})
+
+
+def _form(settings: Mapping[str, Any], functions: Mapping[str, Any], opened: bool) -> str | None:
+    """As JSON, the expression of answers steered by a method's settings; ``None`` if they are not, or it cannot say how."""
+    from cirf.lm.decoding.trace_grammar import expression
+    from cirf.lm.vocabulary import token_names
+    from cirf.methods.cirf.cirf import FormSettings, formed
+
+    form = FormSettings(**{key: value for key, value in settings.items() if key in FormSettings.model_fields})
+    try:
+        names = token_names(functions["size"], functions["delimiters"])
+        return json.dumps(expression(form.steering(), names, opened)) if formed(form) else None
+    except CirfError:
+        return None
 
 
 def hub_name(model: str) -> str:

@@ -67,18 +67,27 @@ def check_codes(codes: Iterable[int], names: TokenNames) -> None:
         raise CirfError(f"there is no functional token {unknown[0]}; the model has {names.codes[0]} to {names.codes[-1]}")
 
 
-def expression(at_most: Mapping[int, int], names: TokenNames, opened: bool) -> str:
-    """A regular expression of the answers within limits of codes, of which one at most is rationed and any are forbidden; for
-    servers with structured output. Results have up to 40 characters and answers up to 80, none of them ``<``. ``opened``: the
-    prompt ends with the opening delimiter. ``CirfError`` where two codes are rationed: an expression counts one alone."""
-    rationed = [code for code, most in at_most.items() if most]
-    if len(rationed) > 1:
-        raise CirfError("an expression counts one functional token alone; ration one, and forbid others, or use `cirf serve`")
-    free = "|".join(name for code, name in enumerate(names.codes) if code not in at_most)
-    text = "[^<]{0,40}"
-    others = f"(({free}){text})*" if free else ""
-    counted = "".join(f"({names.codes[code]}{text}{others}){{0,{at_most[code]}}}" for code in rationed)
-    return f"{'' if opened else names.start}{others}{counted}{names.end}[^<]{{1,80}}"
+def expression(how: Steering, names: TokenNames, opened: bool) -> str:
+    """A regular expression of the answers that are steered so, for servers with structured output. Results have up to 40
+    characters and answers up to 80, none of them ``<``. ``opened``: the prompt ends with the opening delimiter.
+
+    Raises:
+        CirfError: an expression cannot say it. It counts one thing alone, a budget or the times of one code; any other codes
+            may be forbidden.
+    """
+    if how.result_tokens is not None or how.result_cost:
+        raise CirfError("an expression knows no tokens of a result and no costs; use `cirf serve`")
+    limits = dict(how.at_most)
+    rationed = [code for code, most in limits.items() if most]
+    if len(rationed) + (how.budget is not None) > 1:
+        counted = "one functional token alone" if how.budget is None else "a budget or one functional token"
+        raise CirfError(f"an expression counts {counted}; ration one, and forbid others, or use `cirf serve`")
+    text = "[^<]{0,40}" if how.results else ""
+    others = "|".join(name for code, name in enumerate(names.codes) if code not in limits) if limits else "<cirf_[0-9]{3,}>"
+    times = "*" if how.budget is None else f"{{0,{how.budget}}}"
+    free = f"(({others}){text}){times}" if others else ""
+    steps = free + "".join(f"({names.codes[code]}{text}{free}){{0,{limits[code]}}}" for code in rationed)
+    return f"{'' if opened else names.start}{steps}{names.end}[^<]{{1,80}}"
 
 
 class SteeringProcessor:
