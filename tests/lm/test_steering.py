@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cirf.errors import CirfError
+from cirf.lm.decoding.calculator import Calculator
 from cirf.lm.decoding.generate import Decoding, generate, generate_one, sample_many
 from cirf.lm.decoding.trace_grammar import Steering, SteeringProcessor, expression, limited
 from cirf.lm.prompt import encode, end_token, prompt_text, stop_ids
@@ -85,6 +86,24 @@ def test_whatever_the_logits_the_answer_is_in_form(made: tuple[Any, Any], how: S
         end = next((place for place, token in enumerate(row) if token in stops), None)
         check([opening] * opened + row[:end], how, tokenizer, end is not None)
         assert max(row) < len(tokenizer), "no row of the head that is no token"
+
+
+@given(steerings, st.lists(st.text("ocab4=/", max_size=5), min_size=2, max_size=4), st.integers(0, 2**31))
+def test_rows_of_different_lengths_are_steered_as_if_alone(
+    made: tuple[Any, Any], how: Steering, rows: list[str], seed: int
+) -> None:
+    model, tokenizer = made
+    spelled = {"o": "<cirf>", "c": "</cirf>", "a": "<cirf_000>", "b": "<cirf_002>", "/": "4*5="}
+    written = [[token for letter in row for token in encode(tokenizer, spelled.get(letter, letter))] for row in rows]
+    opening = tokenizer.convert_tokens_to_ids(NAMES.start)
+    last = [opening if place % 2 else 9 for place in range(len(rows))]
+    scores = 8 * torch.randn(len(rows), model.config.vocab_size, generator=torch.Generator().manual_seed(seed))
+    for make in (steered(how, model, tokenizer), lambda: (Calculator(tokenizer),)):
+        together = make()[0].ragged(last, written, scores)
+        for place, own in enumerate(written):
+            alone = make()[0]
+            alone(torch.tensor([[last[place]]]), scores[:1])
+            assert torch.equal(alone(torch.tensor([[last[place], *own]]), scores[place : place + 1])[0], together[place])
 
 
 @pytest.mark.parametrize("opened", [False, True])

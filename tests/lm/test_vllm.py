@@ -18,8 +18,10 @@ import pytest
 import torch
 
 from cirf.lm.backbone import load_model, load_tokenizer
-from cirf.lm.decoding.generate import Output, generate
-from cirf.lm.prompt import prompt_text, settle_template
+from cirf.lm.decoding.calculator import Calculator
+from cirf.lm.decoding.generate import Decoding, Output, generate
+from cirf.lm.decoding.trace_grammar import Steering, SteeringProcessor
+from cirf.lm.prompt import prompt_text, settle_template, stop_ids
 from cirf.lm.saving import save_model
 from cirf.lm.vocabulary import extend, read_trace, token_names
 from cirf.methods.base import at_head_of_answer
@@ -67,6 +69,29 @@ def test_answers_are_those_of_the_loop(folder: Path, wanted: list[Output]) -> No
         assert running.generate(prompts, CAP) == wanted
         drawn = [running.generate(prompts, CAP, temperature=1.0, seed=seed) for seed in (5, 5, 6)]
     assert drawn[0] == drawn[1] and drawn[0] != drawn[2]
+
+
+@pytest.mark.parametrize(
+    "how",
+    [Steering(budget=1, result_tokens=3), Steering(results=False, at_most=((1, 0), (2, 1))), Steering(result_cost=2.0)],
+    ids=["budget", "codes", "cost"],
+)
+def test_steered_answers_are_those_of_the_loop(folder: Path, wanted: list[Output], how: Steering) -> None:
+    from cirf.evaluation.engines import engine, steers
+
+    model, tokenizer = load_model(folder, SECTION, training=None), load_tokenizer(folder, SECTION)
+    prompts = [prompt_text(tokenizer, question) for question in QUESTIONS]
+
+    def steer() -> list[Any]:
+        return [SteeringProcessor(how, token_names(4), tokenizer, stop_ids(model, tokenizer)), Calculator(tokenizer)]
+
+    steered = generate(model, tokenizer, prompts, CAP, Decoding(steer=steer))
+    assert steers(steer()) and not steers([lambda ids, scores: scores])
+    with engine(folder, tokenizer, SECTION, steer()) as running:
+        assert running.generate(prompts, CAP) == steered != wanted
+        drawn = running.generate(prompts * 4, CAP, temperature=1.0, seed=5)
+    assert all(output.text.count("<cirf_") <= (1 if how.budget else CAP) for output in drawn)
+    assert all(output.truncated or "</cirf>" in output.text for output in drawn)
 
 
 @pytest.fixture(scope="module")

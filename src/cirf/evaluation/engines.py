@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import pickle
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +18,7 @@ from cirf.endpoints.requests import Answer, Request
 from cirf.errors import CirfError
 from cirf.lm.decoding.generate import Output, output_of
 from cirf.lm.decoding.sampling import NO_VOTE, draw, seed_of
-from cirf.lm.prompt import encode, stop_ids
+from cirf.lm.prompt import encode, stop_ids, unloaded
 from cirf.progress import SILENT, Progress
 from cirf.recipe import schema
 from cirf.store.files import RowLog
@@ -91,29 +93,27 @@ class VllmEngine:
     """A saved model in vLLM. Its outputs are those of `cirf.lm.decoding.generate.generate`, except where two tokens are as likely
     but for rounding."""
 
-    def __init__(self, source: Path | str, tokenizer: Any, section: schema.Backbone) -> None:
-        """``tokenizer``: the model's, whose prompts are answered. Raises ``CirfError`` where vLLM is not installed, or cannot
-        load the model."""
+    def __init__(self, source: Path | str, tokenizer: Any, section: schema.Backbone, steering: Path | None = None) -> None:
+        """``tokenizer``: the model's, whose prompts are answered. ``steering``: a file of pickled logits processors that
+        steer the answers (`cirf.evaluation.vllm_steering`). Raises ``CirfError`` where vLLM is not installed, or cannot load
+        the model."""
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
         try:
             import vllm
         except ImportError as error:
             raise CirfError(f"evaluate.engine: vllm is not installed ({error}); pip install 'cirf[vllm]'") from None
-        from transformers import AutoConfig, GenerationConfig
+        from transformers import AutoConfig
 
         config = AutoConfig.from_pretrained(source, trust_remote_code=section.trust_remote_code)
         length = min(LONGEST, getattr(config.get_text_config(), "max_position_embeddings", None) or LONGEST)
-        try:
-            own = GenerationConfig.from_pretrained(source)
-        except OSError:
-            own = None
         if world_size() > 1:
             raise CirfError("evaluate.engine: vllm divides the work itself; start `cirf run` as one process")
         self._length = length
         self.version = f"vLLM {vllm.__version__}"
         self._sampling = vllm.SamplingParams
         self._tokenizer = tokenizer
-        self._stops = stop_ids(_Ending(own), tokenizer)
+        self._stops = stop_ids(unloaded(str(source)), tokenizer)
+        self._steered = {} if steering is None else {"cirf_steering": str(steering)}
         try:
             self._engine = vllm.LLM(
                 str(source),
@@ -122,6 +122,7 @@ class VllmEngine:
                 max_model_len=length,
                 trust_remote_code=section.trust_remote_code,
                 generation_config="vllm",  # no sampling settings or penalties of the model's own
+                logits_processors=["cirf.evaluation.vllm_steering:Steered"] if steering else None,
             )
         except Exception as error:  # vLLM raises errors of many kinds, with the reason in its log
             raise CirfError(
@@ -144,6 +145,7 @@ class VllmEngine:
                 stop_token_ids=self._stops,
                 skip_special_tokens=False,
                 seed=seed_of(draw(seed, prompt, NO_VOTE)) % 2**31 if temperature > 0 else None,
+                extra_args=self._steered,
             )
             for prompt in prompts
         ]
@@ -165,21 +167,23 @@ class VllmEngine:
         self._engine.llm_engine.engine_core.shutdown()
 
 
+def steers(processors: Sequence[Any]) -> bool:
+    """Whether vLLM can steer by these logits processors: rows of its batches are not of one length."""
+    return all(hasattr(processor, "ragged") for processor in processors)
+
+
 @contextlib.contextmanager
-def engine(source: Path | str, tokenizer: Any, section: schema.Backbone) -> Iterator[VllmEngine]:
-    """An engine while the context lasts."""
-    made = VllmEngine(source, tokenizer, section)
-    try:
-        yield made
-    finally:
-        made.close()
-
-
-class _Ending:
-    """What `stop_ids` reads of a model."""
-
-    def __init__(self, generation_config: Any) -> None:
-        self.generation_config = generation_config
+def engine(source: Path | str, tokenizer: Any, section: schema.Backbone, processors: Sequence[Any] = ()) -> Iterator[VllmEngine]:
+    """An engine while the context lasts, whose answers are steered by fresh logits processors (see `steers`)."""
+    with tempfile.TemporaryDirectory(prefix="cirf-") as scratch:
+        steering = Path(scratch, "steering.pickle") if processors else None
+        if steering is not None:  # its engine is another process
+            steering.write_bytes(pickle.dumps(list(processors)))
+        made = VllmEngine(source, tokenizer, section, steering)
+        try:
+            yield made
+        finally:
+            made.close()
 
 
 def _line(error: Exception) -> str:

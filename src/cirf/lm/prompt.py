@@ -249,15 +249,14 @@ def stop_ids(model: Any, tokenizer: Any) -> list[int]:
     return list(dict.fromkeys(int(i) for i in [end_token(tokenizer), tokenizer.eos_token_id, *own] if i is not None))
 
 
-def listed_stop_ids(folder: str, tokenizer: Any) -> list[int]:
-    """`stop_ids` of a saved model, by its `generation_config.json`; no weights are read."""
+def unloaded(folder: str) -> SimpleNamespace:
+    """Of a saved model what `stop_ids` reads, its `generation_config.json`; no weights are read."""
     from transformers import GenerationConfig
 
     try:
-        config = GenerationConfig.from_pretrained(folder)
+        return SimpleNamespace(generation_config=GenerationConfig.from_pretrained(folder))
     except OSError:  # a model without one
-        config = None
-    return stop_ids(SimpleNamespace(generation_config=config), tokenizer)
+        return SimpleNamespace(generation_config=None)
 
 
 def before_template(template: str, statement: str) -> str:

@@ -159,7 +159,7 @@ def for_trl(run: str | Path, name: str) -> tuple[str, list[dict[str, Any]], Call
     and the number of its ``question``, and the reward function. ``CirfError``: the variant is not trained by reward."""
     from cirf.lm.backbone import load_tokenizer, prompt_text
     from cirf.lm.decoding.generate import output_of
-    from cirf.lm.prompt import listed_stop_ids
+    from cirf.lm.prompt import stop_ids, unloaded
     from cirf.lm.training.batches import beginning_of
     from cirf.recipe.load import load
     from cirf.stages.models import source_of, template_of
@@ -173,10 +173,8 @@ def for_trl(run: str | Path, name: str) -> tuple[str, list[dict[str, Any]], Call
     tokenizer = load_tokenizer(source, context.recipe.backbone)
     tokenizer.chat_template = template_of(context, name, source, tokenizer, tokenizer.chat_template)
     questions = _questions(context, method, partial(prompt_text, tokenizer))
-    stops, beginning = (
-        listed_stop_ids(str(source), tokenizer),
-        beginning_of(tokenizer),
-    )  # TRL's tokenizer adds the beginning itself
+    stops = stop_ids(unloaded(str(source)), tokenizer)
+    beginning = beginning_of(tokenizer)  # TRL's tokenizer adds it itself
 
     def reward(completion_ids: Sequence[Sequence[int]], question: Sequence[int], **more: Any) -> list[float]:
         outputs = [output_of(tokenizer, list(ids), stops) for ids in completion_ids]

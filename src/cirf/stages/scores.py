@@ -119,19 +119,21 @@ def _generating(
         yield asker(section, name, RowLog(asked), recipe.seed, closing, progress), str, f"{served.model} at {served.url}"
         return
 
-    if section.engine == "vllm" and not method.steered and not method.latents:
-        from cirf.evaluation.engines import engine
+    if section.engine == "vllm" and not method.latents:
+        from cirf.evaluation.engines import engine, steers
+        from cirf.lm.prompt import unloaded
 
-        release(context)
-        source = source_of(context, name)
-        tokenizer = tokenizer_for(context, name)
-        with engine(source, tokenizer, recipe.backbone) as running:
+        source, tokenizer = source_of(context, name), tokenizer_for(context, name)
+        processors = method.steer(unloaded(str(source)), tokenizer)()
+        if steers(processors):
+            release(context)
+            with engine(source, tokenizer, recipe.backbone, processors) as running:
 
-            def by_vllm(prompts: list[str], cap: int, run: int) -> list[decode.Output]:
-                return running.generate(prompts, cap, section.temperature, section.top_p, context.run_seed(run))
+                def by_vllm(prompts: list[str], cap: int, run: int) -> list[decode.Output]:
+                    return running.generate(prompts, cap, section.temperature, section.top_p, context.run_seed(run))
 
-            yield by_vllm, partial(backbone.prompt_text, tokenizer), f"{running.version}, {recipe.backbone.dtype}"
-        return
+                yield by_vllm, partial(backbone.prompt_text, tokenizer), f"{running.version}, {recipe.backbone.dtype}"
+            return
     model, tokenizer = load_for(context, name)
     prefixes = beginnings(method, context.tasks, model, tokenizer, source_of(context, name))
     steer = method.steer(model, tokenizer)

@@ -54,8 +54,12 @@ class Calculator:
         """``scores`` [rows x vocabulary] with minus infinity for what would be a wrong number; ``input_ids`` [rows x so far]."""
         if self._width is None:
             self._width = input_ids.shape[1]
+        return self.ragged([], input_ids[:, self._width :].tolist(), scores)
+
+    def ragged(self, last: Sequence[int], written: Sequence[Sequence[int]], scores: torch.Tensor) -> torch.Tensor:
+        """As a call, for rows of different lengths: the ids that each has written; the ``last`` ones of prompts are not read."""
         changed = scores
-        for row, own in enumerate(input_ids[:, self._width :].tolist()):
+        for row, own in enumerate(written):
             begun = self._begun(own)
             if begun is None:
                 continue

@@ -122,10 +122,22 @@ class SteeringProcessor:
         """``scores`` [rows x vocabulary] with minus infinity for what may not come next; ``input_ids`` [rows x so far]."""
         if self._width is None:
             self._width = input_ids.shape[1]
+        return self._steered(input_ids[:, self._width - 1], input_ids[:, self._width :], scores)
+
+    def ragged(self, last: Sequence[int], written: Sequence[Sequence[int]], scores: torch.Tensor) -> torch.Tensor:
+        """As a call, for rows of different lengths: the last id of each one's prompt, and the ids written since."""
+        longest = max(map(len, written))
+        # An end of text before what was written is no token of a trace, and counts for nothing.
+        filled = [[self.stops[0]] * (longest - len(row)) + [*row] for row in written]
+        own = torch.tensor(filled, dtype=torch.long, device=scores.device).reshape(len(filled), longest)
+        return self._steered(torch.tensor(last, device=scores.device), own, scores)
+
+    def _steered(self, last: torch.Tensor, own: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """``scores`` of rows whose prompts end with ``last`` [rows] and that have written ``own`` [rows x written]."""
+        if not self._masks:
             self._masks = self._vocabulary(scores)
-        own = input_ids[:, self._width :]  # [rows x written]
         is_code, plain, ends = self._masks
-        opened = (own == self.opening).any(dim=1) | (input_ids[:, self._width - 1] == self.opening)
+        opened = (own == self.opening).any(dim=1) | (last == self.opening)
         closed = (own == self.closing).any(dim=1)
         coded = is_code[own]  # [rows x written]
         count = coded.sum(dim=1)
