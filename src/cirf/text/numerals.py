@@ -39,13 +39,15 @@ _SIGNS = dict(zip("＝＋－／％＊（）．٫٬", "=+-/%*()..,", strict=True)
 _POWER_OF_TEN = re.compile(r"([×x*·]\s?10)(⁻?[⁰¹²³⁴-⁹]+)")
 _RAISED = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
 _SCRIPT = re.compile(rf"[{''.join(_SIGNS)}]|(?![0-9])\d")
-_REPLACEMENTS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
+_SPACES: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"(?<=[0-9])[\u00a0\u2009\u202f](?=[0-9]{3}(?![0-9]))"), ""),
+    (re.compile(r"[−–﹣－‑]"), "-"),
+    (re.compile(r"(?<![\w)])-\u00a0(?=[0-9])"), "-"),
+    (re.compile(r"[\u00a0\u2009\u202f]"), " "),
+)
+_LATEX: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), by)
     for pattern, by in (
-        (r"(?<=[0-9])[\u00a0\u2009\u202f](?=[0-9]{3}(?![0-9]))", ""),
-        (r"[−–﹣－‑]", "-"),
-        (r"(?<![\w)])-\u00a0(?=[0-9])", "-"),
-        (r"[\u00a0\u2009\u202f]", " "),
         (r"\{,\}|(?<=[0-9])\\[,!](?=[0-9]{3})", ","),
         (r"(?<=[0-9])\s*\\[dt]?frac\s*\{\s*([0-9]+)\s*\}\s*\{\s*([0-9]+)\s*\}", r" \1/\2"),
         (r"\\[dt]?frac\s*\{\s*(-?[$]?[0-9.,]+)\s*\}\s*\{\s*([0-9.,]+)\s*\}", r"\1/\2"),
@@ -59,9 +61,9 @@ _REPLACEMENTS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\\(?:left|right|quad|qquad|displaystyle)(?![A-Za-z])", " "),
         (r"\\[,;:! ]", " "),
         (r"\\([$%&#_{}])", r"\1"),
-        (r"\*\*|__|`", ""),
     )
 )
+_EMPHASIS = re.compile(r"\*\*|__|`")
 
 UNREAD = "\ufffd"
 """The replacement by `plain_numbers` of a number that is not read."""
@@ -93,12 +95,15 @@ def plain(text: str) -> str:
     stay lines."""
     if not text.isascii():
         text = _POWER_OF_TEN.sub(_with_caret, _SCRIPT.sub(_in_ascii, text))
-    for sign, fraction in _VULGAR.items():
-        if sign in text:
-            text = re.sub(rf"(?<=[0-9])\s?{sign}", f" {fraction}", text).replace(sign, fraction)
-    for pattern, by in _REPLACEMENTS:
-        text = pattern.sub(by, text)
-    return text
+        for sign, fraction in _VULGAR.items():
+            if sign in text:
+                text = re.sub(rf"(?<=[0-9])\s?{sign}", f" {fraction}", text).replace(sign, fraction)
+        for pattern, by in _SPACES:
+            text = pattern.sub(by, text)
+    if "\\" in text or "{,}" in text:
+        for pattern, by in _LATEX:
+            text = pattern.sub(by, text)
+    return _EMPHASIS.sub("", text)
 
 
 def _with_caret(match: re.Match[str]) -> str:
@@ -247,7 +252,10 @@ def _value(match: re.Match[str]) -> Fraction | None:
             return None
         value = int(match["whole"]) + Fraction(int(match["top"]), bottom)
     else:
-        value = Fraction(match["number"].replace(",", ""))
+        number = match["number"].replace(",", "")
+        value = Fraction(int(number) if number.isdigit() else number)
+        if len(number) < 30 and not any(match.group("divisor", "exponent", "power", "scale")):  # most of them
+            return -value if match["sign"].strip() or match["inner"] else value
         divisor = Fraction((match["divisor"] or "1").replace(",", ""))
         if divisor == 0:
             return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from fractions import Fraction
+from functools import lru_cache
 
 from cirf.tasks.parsing.anchors import SENTENCE_END, SeveralError, first_sentence, last_sentence, places, settled
 from cirf.text.numerals import (
@@ -43,6 +44,7 @@ _SHORT_OF = {"k": 1_000, "K": 1_000, "M": 1_000_000}
 _OPERATION = re.compile(r"\s*(?:[+×÷*^]|-(?=\s))\s*[$(]?\s*[0-9]")
 
 
+@lru_cache(maxsize=1024)
 def number_value(text: str) -> Fraction | None:
     """The value of a text that is one number and nothing else but a sign, currency, percent or full stop; else ``None``. ``12k``
     is 12,000, and ``1.5M`` 1,500,000."""
