@@ -38,7 +38,7 @@ def by_rank(recipe: Any, shape: str, processes: int, rank: int) -> dict[str, flo
     from accelerate.state import AcceleratorState
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
-    from cirf.fitting.memory import activations
+    from cirf.fitting.cost import activations
     from cirf.lm.training.finetune import adapt
     from cirf.lm.training.sharding import local, shard
     from cirf.lm.training.spec import TrainingSpec

@@ -67,9 +67,15 @@ def training(run: Path, method: str) -> dict[str, Any]:
     return found
 
 
+@cache
+def _rightly(run: Path, method: str, task: str) -> dict[str, float]:
+    """How often a run answered each question correctly, cached."""
+    return by_question(answers(run, method, task))
+
+
 def over(runs: Sequence[Path], method: str, task: str) -> dict[str, float]:
     """Accuracy on each question that all runs asked: the mean over the runs, 0 to 1."""
-    several = [by_question(answers(run, method, task)) for run in runs]
+    several = [_rightly(run, method, task) for run in runs]
     return {item: mean([one[item] for one in several]) for item in several[0] if all(item in one for one in several)}
 
 
