@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import nursery
 import pytest
 import tinyrun
 import typer
@@ -42,13 +43,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.parent != Path(__file__).parent)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _imports_apart() -> None:
-    """Take the libraries' million objects out of garbage collections, which runs in miniature would spend half their time in."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> None:
+    """Where tests run, take the libraries' million objects out of garbage collections, which runs in miniature would spend half
+    their time in; and keep a process to fork others from."""
+    options = session.config.option
+    if options.collectonly or (getattr(options, "dist", "no") != "no" and not hasattr(session.config, "workerinput")):
+        return
     for name in ("accelerate", "matplotlib.pyplot", "peft", "sentence_transformers", "sklearn.metrics", "transformers.trainer"):
         importlib.import_module(name)
     gc.collect()
     gc.freeze()
+    nursery.open_nursery()
 
 
 @pytest.fixture(scope="module", autouse=True)

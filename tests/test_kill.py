@@ -36,6 +36,7 @@ KEYS: dict[str, Any] = {
     "finetune__save_steps": 3,
     "finetune__eval_steps": 6,
     "evaluate__batch_size": 4,
+    "evaluate__max_completion_tokens": 56,
     "evaluate__latency_questions": 1,
 }
 ASKED = 32
@@ -54,7 +55,7 @@ def recipe(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory)
 @pytest.fixture(scope="module")
 def unbroken(recipe: Path) -> dict[str, bytes]:
     """The artefacts of a run that no one killed."""
-    said = tinyrun.cirf("run", recipe, "--out", recipe.parent / "unbroken")  # with another hash seed than `started`
+    said = tinyrun.cirf("run", recipe, "--out", recipe.parent / "unbroken")
     assert said.code == 0, said.err
     found = tinyrun.artefacts(recipe.parent / "unbroken")
     assert len(found) > 30
@@ -138,7 +139,7 @@ def live(recipe: Path, folder: Path, ledger: Ledger, doom: Callable[[], bool] | 
             if end is not None and time.monotonic() >= end:
                 process.send_signal(signal.SIGKILL)
                 break
-            time.sleep(0.01)
+            time.sleep(0.02)
         code = process.wait(timeout=60)
     ledger.look()
     return code
@@ -192,6 +193,16 @@ def test_a_run_killed_inside_a_long_stage_ends_like_an_unbroken_one(
     assert len(chunks) >= 2  # the third and last one lives for a moment
     said = (tmp_path / "log").read_text()
     assert said.count("problems ...") == 1 and said.count("problems: finished before") == len(stages)
+
+
+@pytest.mark.parametrize("until", ["results", pytest.param("evaluation", marks=pytest.mark.slow)])
+def test_an_interpreter_that_hashes_strings_otherwise_writes_the_same(finished: Path, tmp_path: Path, until: str) -> None:
+    """Children of `nursery` hash them as this process does."""
+    run = tmp_path / "run"
+    said = tinyrun.command("run", finished / "recipe.yaml", "--out", run, "--until", until)
+    assert said.code == 0, said.err
+    made = tinyrun.artefacts(run)
+    assert len(tinyrun.stages(run)) >= 4 and made == {name: tinyrun.artefacts(finished).get(name) for name in made}
 
 
 @pytest.mark.slow
