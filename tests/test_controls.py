@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from cirf.records import Example, Problem, Trace
 from cirf.store.jsonl import read_rows
 
 SIZE = 6
-steps = st.lists(st.tuples(st.integers(0, SIZE - 1), st.text(max_size=3)), min_size=1, max_size=9)
+steps = st.lists(st.tuples(st.integers(0, SIZE - 1), st.sampled_from(["", "7", "<é>"])), min_size=1, max_size=9)
 CONTROLS = ("single", "shuffled", "ordinal")
 RESULT_FIRST = Path(__file__).parents[1] / "docs" / "research" / "result_first.py"
 
@@ -67,8 +68,10 @@ def test_keys_hold_codes_only_where_they_are_no_learned_ones() -> None:
 
 
 @pytest.fixture(scope="module")
-def run(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run(workshop: tinyrun.Workshop, finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of `finished` with the controls."""
     folder = tmp_path_factory.mktemp("controls")
+    shutil.copytree(finished, folder / "run")
     variants: dict[str, Any] = {name: {"method": "cirf_full", "settings": {"codes": name}} for name in CONTROLS}
     variants["result_first"] = {"method": str(RESULT_FIRST)}
     names = ["cirf_full", *variants, "direct_sft"]

@@ -225,7 +225,6 @@ PARTS = [(name, part.name) for name, path in sorted(sweep_io.shipped().items()) 
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 @pytest.mark.parametrize(("name", "part"), PARTS)
 def test_a_part_of_a_shipped_sweep_trains_and_evaluates(workshop: tinyrun.Workshop, tmp_path: Path, name: str, part: str) -> None:
     point = next(point for point in sweep_io.load(name).points() if point.part == part)

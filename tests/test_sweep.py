@@ -83,7 +83,7 @@ def test_its_archive_holds_every_run_that_is_begun_and_is_analysed(swept: Swept,
     begun = {point["run"] for point in swept.record()["points"] if point["stages"]["made"] or point["stages"]["taken"]}
     assert set(json.loads(said.out)["runs"]) == begun >= {SMALL, SHORT}
     assert {path.name for path in out.iterdir()} == {"answers.parquet", "measured.json"}
-    summary = [json.loads(tinyrun.cirf("analyze", folder, "--json").out)["analyses"] for folder in (out, swept.out)]
+    summary = [json.loads(tinyrun.cirf("analyze", folder, "pareto", "--json").out)["analyses"] for folder in (out, swept.out)]
     assert summary[0]["pareto"]["tables"] == without_folders(summary[1]["pareto"]["tables"])
     assert tinyrun.cirf("report", out / SHORT).code == 0 and (out / SHORT / "report.html").is_file()
     assert f"with RUN one of {SMALL}, " in tinyrun.cirf("report", out).error()

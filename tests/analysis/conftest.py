@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import made
 import pytest
 import tinyrun
 import yaml
@@ -26,7 +27,7 @@ def sweep(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory) 
         {"task": "jsonl", "name": "sums", "train_file": str(workshop.train), "test_file": str(workshop.test)},
         {"task": "jsonl", "name": "sorted", "train_file": str(train), "test_file": str(workshop.test)},
     ]
-    keys = {"problems__tasks": tasks, "methods": ["cirf_full"], "codebook__sizes": [6], "evaluate__max_completion_tokens": 12}
+    keys = {"problems__tasks": tasks, "methods": ["cirf_full"], "codebook__sizes": [6], "evaluate__latency_questions": 0}
     parts = [
         {"name": "base", "points": [{"methods": FAMILY}]},
         {"name": "sizes", "points": [{"codebook.size": 8}]},
@@ -52,7 +53,7 @@ def runs(sweep: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def analysed(sweep: Path) -> Path:
-    """The folder of the sweep's analyses, with the paper's values."""
-    said = tinyrun.cirf("analyze", sweep, "--paper")
+    """The folder of those of the sweep's analyses that compare runs, with the paper's values."""
+    said = tinyrun.cirf("analyze", sweep, *made.OF_SWEEPS, "--paper")
     assert said.code == 0, said.err
     return sweep / "analysis"

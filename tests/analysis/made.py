@@ -24,6 +24,17 @@ RECIPE: dict[str, Any] = {
     "finetune": {"learning_rate": 0.001},
 }
 TASKS = ("sums", "coins")
+OF_SWEEPS = (
+    "codebook_size",
+    "geometry",
+    "clustering",
+    "representation",
+    "initialisation",
+    "scaling",
+    "variants",
+    "scaling_law",
+)
+"""The analyses that compare runs."""
 
 
 def run(

@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 
+import made
 import numpy as np
 import pytest
 import tinyrun
@@ -16,16 +17,6 @@ from tokenizers import Tokenizer
 
 from cirf.store.jsonl import read_rows
 
-NAMES = (
-    "codebook_size",
-    "geometry",
-    "clustering",
-    "representation",
-    "initialisation",
-    "scaling",
-    "variants",
-    "scaling_law",
-)
 WITH_PAPER = ("geometry", "clustering", "representation", "initialisation")
 
 
@@ -38,7 +29,7 @@ def table(summary, analysis, name=None):
     return next(one["rows"] for one in summary[analysis]["tables"] if one["name"] == (name or analysis))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", made.OF_SWEEPS)
 def test_each_is_made_with_tables_and_pictures(name, summary, analysed):
     assert summary[name]["pictures"]
     for one in summary[name]["tables"]:
@@ -108,7 +99,7 @@ def test_accuracies_are_those_of_the_rows(summary, sweep):
 @pytest.mark.slow
 def test_again_the_same_bytes(analysed, sweep):
     first = {path.relative_to(analysed): path.read_bytes() for path in analysed.rglob("*") if path.is_file()}
-    assert tinyrun.cirf("analyze", sweep, "--paper").code == 0
+    assert tinyrun.cirf("analyze", sweep, *made.OF_SWEEPS, "--paper").code == 0
     assert {path.relative_to(analysed): path.read_bytes() for path in analysed.rglob("*") if path.is_file()} == first
 
 

@@ -119,7 +119,7 @@ TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Nd"
     answer=st.sampled_from(["0", "C", "yes", "no", ""]),
     rationale=st.none() | st.text(max_size=9),
 )
-@settings(max_examples=3)
+@settings(max_examples=2)
 def test_prompts_are_the_same_whatever_the_answer(name: str, questions: list[str], answer: str, rationale: str | None) -> None:
     method = methods.get(name, RECIPE)
     with_gold = asked(method, every_task(questions, GOLD, WORKING))

@@ -23,11 +23,11 @@ SAVED = {"step:2": 0, "step:7": 4, "SIGTERM:6": 6, "SIGTERM:7": 7, "SIGINT:1": 1
 @pytest.mark.parametrize(
     ("adaptation", "kills"),
     [
-        ("full", ["step:7", "weights:8", "old:4", "SIGTERM:7"]),
-        ("lora", ["marker:4", "step:12", "SIGINT:1"]),
+        ("full", ["weights:8", "old:4", "SIGTERM:7"]),
+        ("lora", ["marker:4", "SIGINT:1"]),
         ("removal", ["step:6"]),
-        pytest.param("full", ["step:2", "marker:8"], marks=pytest.mark.slow),
-        pytest.param("lora", ["step:8", "SIGTERM:12"], marks=pytest.mark.slow),
+        pytest.param("full", ["step:2", "step:7", "marker:8"], marks=pytest.mark.slow),
+        pytest.param("lora", ["step:8", "step:12", "SIGTERM:12"], marks=pytest.mark.slow),
         pytest.param("removal", ["marker:8", "SIGTERM:6"], marks=pytest.mark.slow),
     ],
 )
