@@ -91,7 +91,7 @@ def test_an_evaluation_has_the_scores_of_the_stage(context: Context, tmp_path: P
     model, tokenizer = cirf.load(context.folder.root, dtype="float32", device="cpu")  # a run's folder: its CIRF model
     [(name, problems)] = context.test().items()
     test = [{"id": p.id, "question": p.question, "answer": p.answer} for p in problems]
-    score = cirf.evaluate(model, tokenizer, test, max_new_tokens=24 + 32, batch_size=16, output_dir=tmp_path / "kept")
+    score = cirf.evaluate(model, tokenizer, test, max_new_tokens=12, batch_size=16, output_dir=tmp_path / "kept")
     stage = context.folder.folder("evaluation/cirf_full")
     summary = json.loads((stage / "scores.json").read_text())["tasks"][name]
     assert {key: score.to_dict()[key] for key in ("accuracy", "interval", "tokens", "n")} == {

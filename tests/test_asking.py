@@ -47,7 +47,7 @@ def test_a_run_is_asked_by_its_own_settings(finished: Path, tmp_path: Path, monk
     monkeypatch.setattr(decode, "generate_one", generate)
     run = shutil.copytree(finished, tmp_path / "run")
     text = (run / "recipe.yaml").read_text()
-    (run / "recipe.yaml").write_text(text.replace("max_trace_tokens: 24", "max_trace_tokens: 25"))
+    (run / "recipe.yaml").write_text(text.replace("max_completion_tokens: 12", "max_completion_tokens: null"))
     document("ask", run, "How many?")
     document("ask", run / "models" / "cirf_full", "How many?")
     for name in ("cirf_full", "direct_sft"):
@@ -55,7 +55,7 @@ def test_a_run_is_asked_by_its_own_settings(finished: Path, tmp_path: Path, monk
         document("ask", run / "models" / name, "How many?")
     summary, default = ("float32", "cpu", 1), ("bfloat16", "auto", None)
     assert [(section.dtype, section.device, section.threads) for section in loaded] == [summary, summary, default, default]
-    assert [cap for cap, *_ in capped] == [25 + 64, 24 + 64, 128 + 64, 512]
+    assert [cap for cap, *_ in capped] == [24 + 64, 12, 128 + 64, 512]
 
 
 def test_of_prose_the_answer_is_distinguished(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:

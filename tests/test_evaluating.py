@@ -58,7 +58,7 @@ def test_a_saved_model_is_asked_and_read_by_its_functional_tokens(finished: Path
         (model / name).unlink()
     settings = yaml.safe_load((finished / "recipe.yaml").read_text())
     entry = json.dumps(settings["problems"]["tasks"])
-    caps = ("--set", "evaluate.max_trace_tokens=24", "--set", "backbone.dtype=float32", "--set", "evaluate.batch_size=16")
+    caps = ("--set", "evaluate.max_completion_tokens=12", "--set", "backbone.dtype=float32", "--set", "evaluate.batch_size=16")
     evaluated(tmp_path / "out", model, "--tasks", "gsm8k", "--protocol", "own", "--set", f"problems.tasks={entry}", *caps)
     assert rows(tmp_path / "out", "cirf_full") == rows(again, "cirf_full")
 

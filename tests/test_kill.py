@@ -36,7 +36,7 @@ KEYS: dict[str, Any] = {
     "finetune__save_steps": 3,
     "finetune__eval_steps": 6,
     "evaluate__batch_size": 4,
-    "evaluate__max_completion_tokens": 56,
+    "evaluate__max_completion_tokens": 32,
     "evaluate__latency_questions": 1,
 }
 ASKED = 32

@@ -143,11 +143,10 @@ CHANGES: dict[str, tuple[dict[str, Any], set[str]]] = {
     "evaluate.batch_size": ({"evaluate__batch_size": 8}, EVALUATION),
     "evaluate.max_new_tokens": ({"evaluate__max_new_tokens": 9}, {"evaluation/cot", "latency"}),
     "evaluate.max_trace_tokens": ({"evaluate__max_trace_tokens": 25}, {"evaluation/cirf_full", "latency"}),
-    "evaluate.max_completion_tokens, below traces alone": (
-        {"evaluate__max_completion_tokens": 40},
-        {"evaluation/cirf_full", "latency"},
+    "evaluate.max_completion_tokens, above prose alone": (
+        {"evaluate__max_completion_tokens": 9},
+        {"evaluation/cirf_full", "evaluation/direct_sft", "latency"},
     ),
-    "evaluate.max_completion_tokens, above all caps": ({"evaluate__max_completion_tokens": 900}, set()),
     "backbone.threads": ({"backbone__threads": 2}, {"latency"}),
     "backbone.trust_remote_code, revision of a folder": ({"backbone__trust_remote_code": True, "backbone__revision": "x"}, set()),
     "finetune.lora, where all weights are trained": ({"finetune__lora": {"rank": 3}}, set()),
@@ -352,6 +351,22 @@ def test_what_a_changed_key_makes_again_is_predicted(
     predicted = [row["stage"] for row in json.loads(said.out)["stages"] if row["state"] != "done"]
     expected = CHANGES[name][1]
     assert expected <= set(predicted) and set(predicted[:1]) <= expected  # nothing before it
+
+
+def test_a_budget_counts_where_it_is_below_a_cap(finished: Path, workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    from cirf.recipe.load import load
+    from cirf.stages.context import Context
+    from cirf.stages.planning import plans
+    from cirf.store.run_folder import RunFolder
+
+    def keys(budget: int | None) -> dict[str, str | None]:
+        path, folder = workshop.recipe(tmp_path / "recipe.yaml", evaluate__max_completion_tokens=budget), RunFolder(finished)
+        recipe = load(str(path))
+        return {stage.name: folder.key(stage) for stage in plans(Context(recipe, folder)) if stage.name in EVALUATION}
+
+    free, below = keys(None), keys(40)  # which is below the cap of traces with their answers alone
+    assert free.keys() == EVALUATION and None not in free.values() and keys(900) == free
+    assert {name for name in free if below[name] != free[name]} == {"evaluation/cirf_full"}
 
 
 def test_what_is_trained_is_not_counted_again(copy: Path, workshop: tinyrun.Workshop, tmp_path: Path) -> None:

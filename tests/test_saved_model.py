@@ -41,8 +41,10 @@ def learnt(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory)
         "methods": ["cirf_full", "sft_cot"],
         "problems__validation": 0.0,
         "finetune__epochs": 60.0,
-        "finetune__learning_rate": 0.005,
+        "finetune__batch_size": 12,
+        "finetune__learning_rate": 0.008,
         "evaluate__max_new_tokens": 60,
+        "evaluate__max_completion_tokens": None,
         "evaluate__latency_questions": 0,
     }
     said = tinyrun.cirf("run", workshop.recipe(folder / "recipe.yaml", **keys), "--out", folder / "run")

@@ -212,7 +212,8 @@ def run(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory) ->
         "problems__validation": 0.0,
         "finetune__epochs": 60.0,
         "finetune__overrides": {"again": {"epochs": 1.0}},
-        "finetune__learning_rate": 0.005,
+        "finetune__batch_size": 12,
+        "finetune__learning_rate": 0.008,
         "evaluate__batch_size": 4,
         "evaluate__latency_questions": 0,
     }
@@ -259,6 +260,7 @@ def test_its_control_is_trained_and_asked(workshop: tinyrun.Workshop, run: Path,
     given |= {
         "models": {"cirf_full": str(run / "models" / "cirf_full")},
         "finetune__epochs": 1.0,
+        "evaluate__max_completion_tokens": None,
         "evaluate__latency_questions": 0,
     }
     said = tinyrun.cirf("run", workshop.recipe(tmp_path / "r.yaml", **given), "--out", tmp_path / "run")

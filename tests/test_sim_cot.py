@@ -102,7 +102,8 @@ KEYS: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def run(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sim_cot")
-    said = tinyrun.cirf("run", workshop.recipe(folder / "r.yaml", **KEYS), "--out", folder / "run")
+    rows = tinyrun.write_jsonl(folder / "train.jsonl", tinyrun.sums(24))
+    said = tinyrun.cirf("run", workshop.recipe(folder / "r.yaml", train=rows, **KEYS), "--out", folder / "run")
     assert said.code == 0, said.err
     return folder / "run"
 

@@ -86,7 +86,7 @@ def test_a_file_is_old_or_new_after_a_kill_at_a_random_moment_of_its_write(tmp_p
     ),
     cut=st.integers(0, 400),
 )
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
 def test_a_log_cut_anywhere_keeps_its_whole_rows_and_goes_on(tmp_path: Path, rows: list[dict[str, Any]], cut: int) -> None:
     path = tmp_path / "log.jsonl"
     path.unlink(missing_ok=True)

@@ -444,7 +444,7 @@ SIZES = st.integers(1, 40)
 
 
 @given(rows=SIZES, inputs=SIZES, outputs=SIZES, biased=st.booleans(), seed=st.integers(0, 99))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_values_and_gradients_are_torchs_own(rows: int, inputs: int, outputs: int, biased: bool, seed: int) -> None:
     draw = torch.Generator().manual_seed(seed)
     made = [torch.randn(shape, generator=draw) for shape in ((rows, inputs), (outputs, inputs), (outputs,))]

@@ -241,6 +241,7 @@ def recipe(backbone: Path, embedder: Path, train: Path, test: Path | None = None
             "batch_size": 16,
             "max_new_tokens": 8,
             "max_trace_tokens": 24,
+            "max_completion_tokens": 12,
             "latency_questions": 1,
             "latency_warmup": 0,
             "check_questions": 0,

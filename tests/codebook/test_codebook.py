@@ -154,7 +154,7 @@ def test_usage_of_even_and_of_one_sided_codes() -> None:
 # Centring takes a question's situation away and nothing else
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(sizes=st.lists(st.integers(2, 5), min_size=1, max_size=8), width=st.integers(1, 70), seed=st.integers(0, 99))
 def test_an_offset_of_each_question_leaves_no_trace(sizes: list[int], width: int, seed: int) -> None:
     random = np.random.default_rng(seed)

@@ -206,7 +206,7 @@ def _numbered(count: int) -> _Watched:
     return _Watched(np.stack([np.arange(count), np.ones(count)], axis=1).astype(np.float32))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     count=st.integers(1, 400),
     most=st.integers(1, 450),
@@ -232,7 +232,7 @@ def test_every_row_comes_once_with_its_vector(count: int, most: int, blocks: int
         assert where.stop == count or where.stop - where.start in (block, count)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(count=st.integers(1, 2000), most=st.integers(1, 900), seed=st.integers(0, 9))
 def test_no_buffer_is_too_large(count: int, most: int, seed: int) -> None:
     for spans, permutation in buffers(count, most, seed):

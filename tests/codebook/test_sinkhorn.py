@@ -58,7 +58,7 @@ def test_at_convergence_both_marginals_hold_and_an_independent_solver_agrees() -
     np.testing.assert_allclose(found.numpy() / rows, plan, atol=1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     rows=st.integers(1, 40),
     codes=st.integers(1, 12),

@@ -135,7 +135,7 @@ def test_centred_steps_stay_centred_in_the_codes_space() -> None:
 
 
 @given(seed=st.integers(0, 2**31), rows=st.integers(1, 12), size=st.integers(1, 6), width=st.integers(1, 5))
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_the_terms_of_any_batch(seed: int, rows: int, size: int, width: int) -> None:
     """Codebook and commitment are one number, never negative, and zero where every step is its code; the order of rows does not
     count; only codes that are used move, and by the mean way from their steps."""

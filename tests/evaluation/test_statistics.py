@@ -216,7 +216,7 @@ def test_few_different_values_are_drawn_by_their_counts_to_the_same_end():
 
 
 @given(st.lists(st.lists(st.floats(0, 100), min_size=2, max_size=30), min_size=1, max_size=4), st.integers(0, 9))
-@settings(max_examples=50)
+@settings(max_examples=25)
 def test_the_same_values_give_the_same_interval_around_their_mean(tasks, seed):
     found = mean_interval(tasks, draws=300, seed=seed)
     assert found == mean_interval(tasks, draws=300, seed=seed)

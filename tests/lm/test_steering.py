@@ -70,7 +70,7 @@ def check(ids: list[int], how: Steering, tokenizer: Any, ended: bool) -> None:
 
 
 @given(steerings, st.integers(0, 2**31), st.booleans())
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_whatever_the_logits_the_answer_is_in_form(made: tuple[Any, Any], how: Steering, seed: int, opened: bool) -> None:
     model, tokenizer = made
     opening = tokenizer.convert_tokens_to_ids(NAMES.start)

@@ -277,7 +277,7 @@ def test_long_texts_are_read_sentence_by_sentence(folder: Path, scorer: LlmLingu
 
 
 @given(text=st.text(max_size=120) | st.lists(st.sampled_from(["pears ", "7", ". ", "\n", "中", "é"]), max_size=120).map("".join))
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_any_text_is_weighed(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     for kind in ("xlm-roberta", "bert"):
         if kind not in _MADE:

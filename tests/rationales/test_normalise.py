@@ -81,7 +81,7 @@ def test_annotations_are_dropped_or_kept() -> None:
 
 
 @given(texts)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @example("**a*")
 @example("\\\\frac{1}{2}")
 @example("$\\$1$")
@@ -97,7 +97,7 @@ def test_twice_is_once(text: str) -> None:
 
 
 @given(texts)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_no_digit_is_lost(text: str) -> None:
     assert re.findall(r"[0-9]", normalise(text, annotations="keep")) == re.findall(r"[0-9]", text)
     if "<" not in text:
@@ -117,7 +117,7 @@ def test_marks_that_no_other_closes_hide_nothing(mark: str) -> None:
 
 
 @given(texts)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_plain_text_that_is_passed_over_is_what_it_would_become(text: str) -> None:
     """An invisible sign goes first of all, and with it no text is plain."""
     for way in ("drop", "keep"):

@@ -284,7 +284,7 @@ pieces = st.sampled_from(
 
 
 @given(st.lists(pieces, max_size=25).map("".join), st.sampled_from(["auto", "ordinal", "line", "sentence", "option"]))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_segments_are_ordered_pieces_of_the_text(text: str, by: str) -> None:
     plain = " ".join(normalise(text, annotations="keep").split())
     found = segment(text, by, ("x", "y", "z"))

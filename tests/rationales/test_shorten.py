@@ -97,7 +97,7 @@ def test_a_smaller_ratio_keeps_a_part_of_the_words(
 
 
 @given(st.lists(st.text(min_size=1, max_size=4), min_size=40, max_size=90), st.integers(0, 9), st.sampled_from(RATIOS))
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_the_ratio_is_met_within_a_twentieth_on_longer_texts(parts: list[str], seed: int, ratio: float) -> None:
     text = " ".join(parts)
     whole = count(text)
