@@ -75,7 +75,7 @@ def main() -> None:
     source = resolve(section.model, SILENT)
     embedder = embedding.Embedder(section, source, "cpu")
     model = import_module("sentence_transformers").SentenceTransformer(str(source), device="cpu")  # as a stock script has it
-    model.max_seq_length = embedder._model.max_seq_length
+    model.max_seq_length = embedder.model.max_seq_length
 
     def ours(texts: list[str]) -> Any:
         with tempfile.TemporaryDirectory() as work, mock.patch.object(embedding, "Embedder", lambda *_: embedder):
