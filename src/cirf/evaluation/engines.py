@@ -114,6 +114,8 @@ class VllmEngine:
         self._tokenizer = tokenizer
         self._stops = stop_ids(unloaded(str(source)), tokenizer)
         self._steered = {} if steering is None else {"cirf_steering": str(steering)}
+        if steering is not None:  # vLLM's newer runner, the default on GPUs, has another interface of logits processors
+            os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"
         try:
             self._engine = vllm.LLM(
                 str(source),
