@@ -83,9 +83,9 @@ def expression(how: Steering, names: TokenNames, opened: bool) -> str:
         counted = "one functional token alone" if how.budget is None else "a budget or one functional token"
         raise CirfError(f"an expression counts {counted}; ration one, and forbid others, or use `cirf serve`")
     text = "[^<]{0,40}" if how.results else ""
-    others = "|".join(name for code, name in enumerate(names.codes) if code not in limits) if limits else "<cirf_[0-9]{3,}>"
+    others = "|".join(name[6:-1] for code, name in enumerate(names.codes) if code not in limits)  # else it spells out new ones
     times = "*" if how.budget is None else f"{{0,{how.budget}}}"
-    free = f"(({others}){text}){times}" if others else ""
+    free = f"(<cirf_({others})>{text}){times}" if others else ""
     steps = free + "".join(f"({names.codes[code]}{text}{free}){{0,{limits[code]}}}" for code in rationed)
     return f"{'' if opened else names.start}{steps}{names.end}[^<]{{1,80}}"
 
