@@ -27,7 +27,7 @@ def sweep(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory) 
         {"task": "jsonl", "name": "sums", "train_file": str(workshop.train), "test_file": str(workshop.test)},
         {"task": "jsonl", "name": "sorted", "train_file": str(train), "test_file": str(workshop.test)},
     ]
-    keys = {"problems__tasks": tasks, "methods": ["cirf_full"], "codebook__sizes": [6], "evaluate__latency_questions": 0}
+    keys = {"problems__tasks": tasks, "methods": ["cirf_full"], "codebook__sizes": [6]}
     parts = [
         {"name": "base", "points": [{"methods": FAMILY}]},
         {"name": "sizes", "points": [{"codebook.size": 8}]},

@@ -19,7 +19,11 @@ from cirf.records import Problem
 from cirf.store.jsonl import read_rows
 from cirf.tasks import get
 
-RECIPE = Recipe(name="test", problems=Problems(tasks=(TaskEntry(task="svamp"),)), evaluate=Evaluate(max_trace_tokens=24))
+RECIPE = Recipe(
+    name="test",
+    problems=Problems(tasks=(TaskEntry(task="svamp"),)),
+    evaluate=Evaluate(max_trace_tokens=24, max_completion_tokens=12),
+)
 AS = (get_method("cirf_full", RECIPE), RECIPE.evaluate)
 COINS = [Problem(f"c{i}", "coin_flip", f"{i} flips. Heads?", "no" if i % 2 else "yes") for i in range(4)]
 
