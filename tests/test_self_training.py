@@ -25,7 +25,7 @@ from cirf.store.jsonl import read_rows
 
 NAMES = token_names(4)
 NAMED = ("cirf_full", "again")
-SELF_RESULTS = {"method": str(Path(__file__).parents[1] / "benchmarks" / "self_results.py")}
+SELF_RESULTS = {"method": str(Path(__file__).parents[1] / "docs" / "research" / "self_results.py")}
 
 
 def _recipe(variants: dict[str, Any] | None = None, **settings: Any) -> Recipe:
