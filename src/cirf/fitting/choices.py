@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import math
 
-from cirf.fitting.cost import Room
+from cirf.fitting.cost import Room, in_words, updates_of
 from cirf.fitting.draft import Choice
 from cirf.fitting.facts import Facts
-from cirf.fitting.updates import in_words, updates_of
 from cirf.rationales.check import TaskCheck
 from cirf.recipe.schema import Finetune
 from cirf.recipe.yaml import scalar
