@@ -77,7 +77,7 @@ def test_alone_it_is_what_is_answered_to_ask(server: Running, models: list[Serve
 def test_in_a_crowd_too_whatever_else_is_asked(server: Running, traces: ServedModel, prose: ServedModel) -> None:
     budget = {"extra_body": {"cirf": {"budget": 2, "result_tokens": 3}}}
     wanted, calls = [], []
-    for place, text in enumerate(QUESTIONS * 3):
+    for place, text in enumerate(QUESTIONS * 2):
         if place % 3 == 0:
             calls.append(("traces", text, budget))
             wanted.append(alone(traces, text, Steering(budget=2, result_tokens=3)))

@@ -573,13 +573,13 @@ def test_numbers_are_where_they_say(text: str) -> None:
         "Q: x\n" * 5_000,
         "Problem: x\n\n" * 5_000,
         "1,2" * 10_000,
-        "the answer" + " " * 100_000 + "x",
-        "#### not a" + " " * 100_000 + "b",
-        "#### not a" + "-" * 100_000 + "b",
-        "a" + "." * 100_000,
-        "<answer>" + "." * 100_000,
-        "<answer>x" + r"\." * 50_000,
-        "a" + "* " * 50_000 + "b",
+        "the answer" + " " * 40_000 + "x",
+        "#### not a" + " " * 40_000 + "b",
+        "#### not a" + "-" * 40_000 + "b",
+        "a" + "." * 40_000,
+        "<answer>" + "." * 40_000,
+        "<answer>x" + r"\." * 20_000,
+        "a" + "* " * 20_000 + "b",
     ],
     ids=lambda text: text[:8],
 )
@@ -587,7 +587,7 @@ def test_hostile_texts_do_not_stall(text: str) -> None:
     started = time.process_time()
     for kind in ("number", "option", "yesno", "text", "latex"):
         parse_answer(kind, text, CHOICES)  # type: ignore[arg-type]
-    assert time.process_time() - started < 10  # each takes under one; a pattern that backtracks takes longer by far
+    assert time.process_time() - started < 5  # each takes under one; a pattern that backtracks takes longer by far
 
 
 def test_of_a_text_that_says_one_thing_over_and_over_the_end_counts() -> None:
