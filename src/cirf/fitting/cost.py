@@ -170,8 +170,8 @@ def activations(section: Finetune, sizes: Mapping[str, int], longest: int, longe
 _SHARE = 0.6
 """Speed of a training relative to that of its largest matrix products. Measured with LoRA of a 135M model on a CPU: 0.57."""
 
-_ROWS = (64, 4096)
-"""Fewest and most rows of the timed product, which has about as many as a batch has tokens."""
+_LEAST_ROWS, _MOST_ROWS, _PRODUCT = 64, 4096, 2**32
+"""Rows of the timed product, and its most multiplications on a CPU, so that it takes no more than seconds."""
 
 
 def operations(section: Finetune, sizes: Mapping[str, int], tokens: float, target_tokens: float) -> float:
@@ -193,8 +193,9 @@ def speed(backbone: Backbone, section: Finetune, sizes: Mapping[str, int], row_t
     device = pick_device(backbone.device)
     cast = section.bf16 and computed_in("bfloat16", device) == "bfloat16"
     kept = "float32" if section.adaptation == "full" else computed_in(backbone.dtype, device)
-    rows = min(max(2 ** round(math.log2(section.batch_size * max(1.0, row_tokens))), _ROWS[0]), _ROWS[1])
-    shape = (rows, sizes["width"], sizes["inner"])
+    rows = 2 ** round(math.log2(section.batch_size * max(1.0, row_tokens)))  # about as many as a batch has tokens
+    most = min(_MOST_ROWS, (_PRODUCT if device == "cpu" else 64 * _PRODUCT) // (sizes["width"] * sizes["inner"]))
+    shape = (max(_LEAST_ROWS, min(rows, most)), sizes["width"], sizes["inner"])
     return _SHARE * 2.0 * math.prod(shape) / _product_seconds(*shape, "bfloat16" if cast else kept, device)
 
 
@@ -205,7 +206,7 @@ def _product_seconds(rows: int, width: int, inner: int, dtype: str, device: str)
 
     left, right = (torch.ones(*shape, dtype=getattr(torch, dtype), device=device) for shape in ((rows, width), (width, inner)))
     taken, began = list[float](), time.perf_counter()
-    while len(taken) < 3 or time.perf_counter() - began < 0.2:
+    while len(taken) < 2 or time.perf_counter() - began < 0.2:
         start = time.perf_counter()
         left @ right
         getattr(torch, torch.device(device).type).synchronize()
