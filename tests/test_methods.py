@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from cirf import methods, tasks
@@ -45,6 +45,7 @@ def cases(draw: st.DrawFn) -> tuple[Task, Problem, Problem]:
 
 
 @pytest.mark.parametrize("name", methods.names())
+@settings(max_examples=8)
 @given(case=cases())
 def test_a_prompt_does_not_depend_on_answer_or_rationale(name: str, case: tuple[Task, Problem, Problem]) -> None:
     task, problem, other = case

@@ -32,6 +32,9 @@ KINDS = [
     "rwkv",
     "minimax",
 ]
+LIKE_OTHERS = {"qwen3_next", "granite_hybrid", "jamba", "mamba2", "falcon_mamba"}
+"""Families whose states are of a kind that another one has too: they answer with ``-m slow``."""
+ANSWERING = [pytest.param(kind, marks=[pytest.mark.slow] if kind in LIKE_OTHERS else []) for kind in KINDS]
 CAP = 14
 _SCALES = {"granite_hybrid": 8.0, "recurrent_gemma": 8.0}
 """At which answers end in different rounds."""
@@ -53,7 +56,7 @@ def _alone(model: Any, tokenizer: Any, prompts: list[str]) -> list[Output]:
     return [generate(model, tokenizer, [prompt], CAP)[0] for prompt in prompts]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ANSWERING)
 def test_every_way_of_answering_gives_the_answer_to_one_question(
     tokenizer: Any, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
@@ -82,7 +85,7 @@ def test_every_way_of_answering_gives_the_answer_to_one_question(
     assert generate_one(model, tokenizer, prompts[1], CAP).ids == alone[1].ids
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ANSWERING)
 def test_a_vote_is_the_same_however_many_are_drawn(tokenizer: Any, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     monkeypatch.setattr(rounds, "ROUND", 4)
     model, prompt = families.build(kind, scale=6.0), _prompts(tokenizer)[1]

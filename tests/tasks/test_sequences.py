@@ -125,10 +125,10 @@ def test_any_text_is_read_without_a_fault(kind: AnswerKind, answer: str, form: s
 @pytest.mark.parametrize(
     "text",
     [
-        "#### " * 4_000, "answer to " * 2_000, r"\boxed{" * 2_000, "( [ { <" * 4_000, "not valid " * 3_000, "$" * 10_000,
-        "whether it is " * 2_000, "a b " * 5_000, r"\(" * 8_000, r"\[ x " * 5_000, "{" * 20_000, "valid or " * 3_000,
-        "\\" * 20_000, "<" * 20_000, "(" * 20_000, "((a)" * 5_000, "a, " * 8_000, r"\text{" * 3_000, "twenty-" * 5_000,
-        "1 " * 10_000, "= 3 " * 5_000, "neither " * 3_000, "no because " * 2_000, "a -> " * 5_000, ") then " * 4_000,
+        "#### " * 2_000, "answer to " * 1_000, r"\boxed{" * 1_000, "( [ { <" * 2_000, "not valid " * 1_500, "$" * 5_000,
+        "whether it is " * 1_000, "a b " * 2_500, r"\(" * 4_000, r"\[ x " * 2_500, "{" * 10_000, "valid or " * 1_500,
+        "\\" * 10_000, "<" * 10_000, "(" * 10_000, "((a)" * 2_500, "a, " * 4_000, r"\text{" * 1_500, "twenty-" * 2_500,
+        "1 " * 5_000, "= 3 " * 2_500, "neither " * 1_500, "no because " * 1_000, "a -> " * 2_500, ") then " * 2_000,
     ],
     ids=lambda text: text[:8],
 )  # fmt: skip
@@ -136,7 +136,7 @@ def test_hostile_texts_do_not_stall(text: str) -> None:
     started = time.process_time()
     for kind in ("number", "option", "yesno", "truth", "validity", "list", "brackets", "latex", "text"):
         parse_answer(kind, text, ("roof", "room"), BRACKETS if kind == "brackets" else "Sort: List: a b")
-    assert time.process_time() - started < 5
+    assert time.process_time() - started < 3
 
 
 # Answers in LaTeX: what is the same, what is not, and that no formula holds the evaluation up
