@@ -212,7 +212,8 @@ def test_a_shipped_recipe_trains_and_evaluates(workshop: tinyrun.Workshop, tmp_p
         assert ("updates" in report["training"].get(method, {}).get("numbers", {})) == own
     for method in report["training"]:
         numbers = json.loads((run / "models" / method / "history.json").read_text())
-        assert numbers["updates"] == UPDATES and len(numbers["losses"]) == UPDATES
+        assert len(numbers["losses"]) == numbers["updates"]
+        assert numbers["updates"] == UPDATES or (methods.get(method, recipe).reward is not None and "ended" in numbers)
         assert numbers["adaptation"] == ("frozen" if methods.get(method, recipe).frozen else recipe.finetune.adaptation)
     assert tinyrun.cirf("status", run).out.endswith("a rerun would do nothing\n")
 
