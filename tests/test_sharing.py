@@ -21,7 +21,6 @@ from typing import Any
 
 import pytest
 import tinyrun
-import torch
 
 from cirf import distributed
 from cirf.codebook import embedding
@@ -250,7 +249,6 @@ def test_what_is_not_there_is_one_sentence(tmp_path: Path) -> None:
 def together(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Any]]:
     """Calls something once a process, with the share of each, and gives what they return; the first error is raised, and keeps
     the others from waiting."""
-    monkeypatch.setattr(torch, "load", torch.load)  # threads that refuse pickles at a time may leave it refused
 
     def run(work: Callable[[Share], Any], of: int = 2) -> list[Any]:
         meeting, local = threading.Barrier(of, timeout=60), threading.local()

@@ -5,6 +5,7 @@ too, has what reads them.
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 import torch
 
 from cirf.errors import CirfError
-from cirf.lm.backbone import check_weights, embedding_width, load_model, load_tokenizer, pick_device, prompt_text
+from cirf.lm.backbone import check_weights, embedding_width, load_model, load_tokenizer, no_pickles, pick_device, prompt_text
 from cirf.lm.saving import save_model
 from cirf.lm.vocabulary import extend
 from cirf.recipe import schema
@@ -214,3 +215,24 @@ def test_a_model_of_text_alone_is_saved_without(tiny: Any, tmp_path: Path) -> No
     section = schema.Backbone(dtype="float32", device="cpu")
     save_model(load_model(source, section), load_tokenizer(source, section), tmp_path / "saved", "float32")
     assert not (tmp_path / "saved" / "preprocessor_config.json").exists()
+
+
+def test_threads_that_refuse_pickles_at_once_leave_the_loader_as_it_was() -> None:
+    original, entered, leave, left = torch.load, threading.Event(), threading.Event(), threading.Event()
+
+    def refuse(begun: threading.Event, until: threading.Event) -> None:
+        with no_pickles("a model"):
+            begun.set()
+            until.wait(10)
+
+    one = threading.Thread(target=refuse, args=(entered, leave))
+    other = threading.Thread(target=refuse, args=(threading.Event(), left))
+    one.start()
+    entered.wait(10)
+    other.start()
+    other.join(0.2)  # without a lock it enters now, and in the end puts back what the first one set
+    leave.set()
+    one.join(10)
+    left.set()
+    other.join(10)
+    assert torch.load is original

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, NoReturn
@@ -27,6 +28,9 @@ from cirf.store.files import load_object
 from cirf.store.paths import refuse_special
 from cirf.user_code import may_run
 
+_REFUSING = threading.RLock()
+"""Held while ``torch.load`` is replaced: of two threads that did so at once, the later would put back the other's."""
+
 
 @contextlib.contextmanager
 def no_pickles(source: str | Path) -> Iterator[None]:
@@ -38,7 +42,7 @@ def no_pickles(source: str | Path) -> Iterator[None]:
         raise ValueError("a pickle")
 
     try:
-        with patch.object(torch, "load", refuse):
+        with _REFUSING, patch.object(torch, "load", refuse):
             yield
     finally:
         if refused:
