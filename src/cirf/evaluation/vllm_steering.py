@@ -45,5 +45,6 @@ class Steered(LogitsProcessor):  # type: ignore[misc]
         path = (params.extra_args or {}).get("cirf_steering")
         if path is None:
             return None
+        # A pickle, but one that `engine` has just written: no request of others reaches an engine with this processor.
         self._processors = self._processors or pickle.loads(Path(path).read_bytes())
         return prompt[-1], written

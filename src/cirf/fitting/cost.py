@@ -168,7 +168,8 @@ def activations(section: Finetune, sizes: Mapping[str, int], longest: int, longe
 
 
 _SHARE = 0.6
-"""Speed of a training relative to that of its largest matrix products. Measured with LoRA of a 135M model on a CPU: 0.57."""
+"""Speed of a training relative to that of its largest matrix products. Measured once, with LoRA of a
+135M model on a CPU that other work shared: 0.57 in processor time."""
 
 _LEAST_ROWS, _MOST_ROWS, _PRODUCT = 64, 4096, 2**32
 """Rows of the timed product, and its most multiplications on a CPU, so that it takes no more than seconds."""

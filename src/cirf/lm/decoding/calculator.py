@@ -57,7 +57,7 @@ class Calculator:
         return self.ragged([], input_ids[:, self._width :].tolist(), scores)
 
     def ragged(self, last: Sequence[int], written: Sequence[Sequence[int]], scores: torch.Tensor) -> torch.Tensor:
-        """As a call, for rows of different lengths: the ids that each has written; the ``last`` ones of prompts are not read."""
+        """As a call, for rows of different lengths, by the ids ``written`` in each. ``last``, of each prompt, is unused."""
         changed = scores
         for row, own in enumerate(written):
             begun = self._begun(own)
