@@ -138,15 +138,20 @@ _KEPT = 3.0
 until it is returned (so does jemalloc, not measured). Measured with LoRA on three methods of a 0.5B model: 2.8, 2.8 and 3.2."""
 
 
-def training_memory(backbone: Backbone, section: Finetune, sizes: Mapping[str, int], longest: int, longest_target: int) -> float:
-    """Bytes of weights, gradients, Adam's two moments and a batch of rows of ``longest`` tokens, ``longest_target`` of them
-    targets. ``sizes``: see `parameter_count`."""
+def _computed(backbone: Backbone, section: Finetune) -> tuple[str, str, bool]:
+    """The device of a training, the number format of its frozen weights, and whether it computes in bfloat16 by autocast."""
     from cirf.cpu.number_formats import computed_in
     from cirf.lm.backbone import pick_device
 
     device = pick_device(backbone.device)
-    own = computed_in(backbone.dtype, device)
     cast = section.bf16 and computed_in("bfloat16", device) == "bfloat16"
+    return device, computed_in(backbone.dtype, device), cast
+
+
+def training_memory(backbone: Backbone, section: Finetune, sizes: Mapping[str, int], longest: int, longest_target: int) -> float:
+    """Bytes of weights, gradients, Adam's two moments and a batch of rows of ``longest`` tokens, ``longest_target`` of them
+    targets. ``sizes``: see `parameter_count`."""
+    device, own, cast = _computed(backbone, section)
     narrow = cast or (section.adaptation == "lora" and own != "float32")
     passing = activations(section, sizes, longest, longest_target, 2.0 if narrow else 4.0)
     if device == "cpu" and platform.libc_ver()[0] == "glibc":
@@ -188,12 +193,8 @@ def operations(section: Finetune, sizes: Mapping[str, int], tokens: float, targe
 def speed(backbone: Backbone, section: Finetune, sizes: Mapping[str, int], row_tokens: float) -> float:
     """Floating-point operations a second of a training with rows of ``row_tokens``, by timing a product of the backbone's
     shape."""
-    from cirf.cpu.number_formats import computed_in
-    from cirf.lm.backbone import pick_device
-
-    device = pick_device(backbone.device)
-    cast = section.bf16 and computed_in("bfloat16", device) == "bfloat16"
-    kept = "float32" if section.adaptation == "full" else computed_in(backbone.dtype, device)
+    device, own, cast = _computed(backbone, section)
+    kept = "float32" if section.adaptation == "full" else own
     rows = 2 ** round(math.log2(section.batch_size * max(1.0, row_tokens)))  # about as many as a batch has tokens
     most = min(_MOST_ROWS, (_PRODUCT if device == "cpu" else 64 * _PRODUCT) // (sizes["width"] * sizes["inner"]))
     shape = (max(_LEAST_ROWS, min(rows, most)), sizes["width"], sizes["inner"])
