@@ -1,11 +1,11 @@
-"""Training on cores that another process uses too: the remaining speed, by how long OpenMP's threads spin.
+"""Training on cores that other processes use too: the remaining speed, by number of threads and how long they spin.
 
-    python -m benchmarks.shared_cores [--model ID] [--updates 8] [--repeats 2] [--spins default,1000,10000,passive]
+    python -m benchmarks.shared_cores [--model ID] [--updates 8] [--repeats 2] [--settings default,cirf,passive,10000]
 
 Threads that wait at a barrier spin for a while and then sleep. Spinning is fast on idle cores and wastes time on shared ones.
-Each setting trains the same rows alone, and with as many busy processes as there are cores, in turn and in separate processes.
-``cirf`` is the setting that the command uses unless the user sets one (`cirf.distributed`). The last line is JSON: ``ours`` is
-the speed of ``cirf`` alone as a share of ``default`` alone, ``shared`` its share with busy processes.
+Each setting trains the same rows alone, beside one busy process, and beside as many as there are cores, in separate processes.
+``default`` is what torch does, ``cirf`` what the command sets (`cirf.environment`), a number how often threads spin. The last
+line is JSON: ``ours`` is the speed of ``cirf`` alone as a share of ``default`` alone, ``shared`` the same beside busy processes.
 """
 
 from __future__ import annotations
@@ -18,20 +18,23 @@ import sys
 import time
 from statistics import median
 
-from cirf.environment import limit_spinning
+from cirf.environment import limit_spinning, limit_threads
 
 BUSY = [sys.executable, "-c", "while True: pass"]
 
 
 def environment(setting: str) -> dict[str, str]:
-    """The variables of a setting."""
-    kept = {name: value for name, value in os.environ.items() if name not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")}
-    if setting == "default":
-        return kept
+    """The variables of a setting, at the present load."""
+    ours = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "OMP_NUM_THREADS")
+    kept = {name: value for name, value in os.environ.items() if name not in ours}
     if setting == "cirf":
         limit_spinning(kept)
-        return kept
-    return kept | ({"OMP_WAIT_POLICY": "passive"} if setting == "passive" else {"GOMP_SPINCOUNT": setting})
+        limit_threads(kept)
+    elif setting == "passive":
+        kept["OMP_WAIT_POLICY"] = "passive"
+    elif setting != "default":
+        kept["GOMP_SPINCOUNT"] = setting
+    return kept
 
 
 def train(model: str, updates: int) -> float:
@@ -39,6 +42,7 @@ def train(model: str, updates: int) -> float:
     import torch
 
     from cirf.assets import resolve
+    from cirf.cpu.number_formats import computed_in
     from cirf.lm import backbone
     from cirf.lm.adapters import put_adapters
     from cirf.recipe.schema import Backbone, Lora
@@ -50,7 +54,7 @@ def train(model: str, updates: int) -> float:
     taken = []
     for _ in range(updates + 2):
         begun = time.perf_counter()
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast("cpu", torch.bfloat16, enabled=computed_in("bfloat16", "cpu") == "bfloat16"):
             loss = net(input_ids=ids, labels=ids).loss
         loss.backward()
         optimizer.step()
@@ -59,9 +63,9 @@ def train(model: str, updates: int) -> float:
     return median(taken[2:])
 
 
-def measured(setting: str, busy: bool, model: str, updates: int) -> float:
-    """Updates a second of a process of its own."""
-    others = [subprocess.Popen(BUSY) for _ in range(os.cpu_count() or 1)] if busy else []
+def measured(setting: str, busy: int, model: str, updates: int) -> float:
+    """Updates a second of a process of its own, beside so many that are always busy."""
+    others = [subprocess.Popen(BUSY) for _ in range(busy)]
     try:
         command = [sys.executable, "-m", "benchmarks.shared_cores", "--only", "--model", model, "--updates", str(updates)]
         done = subprocess.run(command, env=environment(setting), capture_output=True, text=True, check=True)
@@ -78,31 +82,26 @@ def main() -> None:
     parser.add_argument("--model", default="bundled:smollm2-135m-instruct")
     parser.add_argument("--updates", type=int, default=8)
     parser.add_argument("--repeats", type=int, default=2)
-    parser.add_argument("--spins", default="default,cirf,passive")
+    parser.add_argument("--settings", default="default,cirf,passive")
     parser.add_argument("--only", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.only:
         print(train(options.model, options.updates))
         return
-    settings = list(dict.fromkeys(["default", "cirf", *options.spins.split(",")]))
-    speeds: dict[tuple[str, bool], list[float]] = {}
+    settings = list(dict.fromkeys(["default", "cirf", *options.settings.split(",")]))
+    loads = sorted({0, 1, os.cpu_count() or 1})
+    speeds: dict[tuple[str, int], list[float]] = {}
     for _ in range(options.repeats):
         for setting in settings:
-            for busy in (False, True):
+            for busy in loads:
                 speeds.setdefault((setting, busy), []).append(measured(setting, busy, options.model, options.updates))
-    idle = max(speeds["default", False])
-    print("setting: updates/s alone, share of default alone; with busy processes, share")
+    idle = max(speeds["default", 0])
+    print("share of the speed of default alone, beside busy processes: " + ", ".join(map(str, loads)))
+    shares = {setting: [round(max(speeds[setting, busy]) / idle, 3) for busy in loads] for setting in settings}
     for setting in settings:
-        alone, shared = max(speeds[setting, False]), max(speeds[setting, True])
-        print(f"{setting}: {alone:.3f}, {alone / idle:.2f}; {shared:.3f}, {shared / idle:.2f}")
-    ours, shared = max(speeds["cirf", False]) / idle, max(speeds["cirf", True]) / idle
-    summary = {
-        "benchmark": "shared_cores",
-        "ours": round(ours, 3),
-        "peer": 1.0,
-        "ratio": round(ours, 3),
-        "shared": round(shared, 3),
-    }
+        print(f"{setting}: {', '.join(f'{share:.2f}' for share in shares[setting])}")
+    ours, *shared = shares["cirf"]
+    summary = {"benchmark": "shared_cores", "ours": ours, "peer": 1.0, "ratio": ours, "shared": shared}
     print(json.dumps(summary | {"unit": "share of the idle speed", "n": options.repeats}))
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import tinyrun
 
-from cirf.environment import SPINS, conflicts, engines, limit_spinning, with_large_pages
+from cirf.environment import SPINS, conflicts, engines, limit_spinning, limit_threads, with_large_pages
 
 
 def install(site: Path, name: str, version: str, *requires: str) -> None:
@@ -54,6 +54,50 @@ def test_what_the_user_set_stays(mine: dict[str, str]) -> None:
     environment = dict(mine)
     limit_spinning(environment)
     assert environment == mine
+
+
+# Threads are for the cores that other processes leave free, unless the user decided it
+
+
+def count(file: Path, *busy: int) -> None:
+    """The system's file of ticks, after each core has been used for so many of 1,000."""
+    lines = [f"cpu{core} {used} 0 0 {1000 - used} 0 0 0 0 0 0" for core, used in enumerate(busy)]
+    file.write_text("\n".join(["cpu  1 2 3 4", *lines, "", "intr 5"]))
+
+
+@pytest.mark.parametrize(
+    ("used", "threads"),
+    [((0, 0), None), ((400, 0), None), ((1000, 0), "1"), ((500, 500), "1"), ((1000, 1000), "1"), ((900, 1000, 0, 100), "2")],
+)
+def test_only_free_cores_compute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, used: tuple[int, ...], threads: str | None
+) -> None:
+    cores = tmp_path / "stat"
+    count(cores, *(0 for _ in used))
+    cores.write_text(cores.read_text().replace("1000", "0"))
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(len(used))), raising=False)
+    monkeypatch.setattr("time.sleep", lambda seconds: count(cores, *used))
+    environment = {"A": "1"}
+    sentence = limit_threads(environment, cores=cores)
+    assert environment.get("OMP_NUM_THREADS") == threads
+    assert (sentence is None) == (threads is None)
+    if sentence is not None:
+        busy = f"other processes use {sum(used) / 1000:.1f}"
+        assert sentence.startswith(f"computing with {threads} of {len(used)} cores, since {busy}")
+
+
+def test_cores_that_the_process_may_not_use_are_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cores = tmp_path / "stat"
+    cores.write_text("cpu0 0 0 0 0\ncpu1 0 0 0 0\ncpu2 0 0 0 0")
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {1, 2}, raising=False)
+    monkeypatch.setattr("time.sleep", lambda seconds: count(cores, 1000, 0, 0))
+    assert limit_threads({}, cores=cores) is None
+
+
+def test_a_number_of_threads_that_the_user_set_stays(tmp_path: Path) -> None:
+    environment = {"OMP_NUM_THREADS": "8"}
+    assert limit_threads(environment) is None and environment == {"OMP_NUM_THREADS": "8"}
+    assert limit_threads({}, cores=tmp_path / "missing") is None, "no such count on this system"
 
 
 # glibc asks for large pages where the system gives them to processes that ask, unless the user decided it

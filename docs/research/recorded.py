@@ -1,9 +1,10 @@
 """Record answers of a run's models with the log-probability of every token, for `docs.research.uses`.
 
-    python -m docs.research.recorded RUN --questions FILE --out ROWS [--methods cirf_full terse] [--skip 300] [--votes 8]
+    python -m docs.research.recorded RUN --out ROWS [--questions FILE] [--methods cirf_full terse] [--skip 300] [--votes 8]
 
-FILE is a JSONL file, read as the run's first task. ``--skip`` leaves out its first rows, such as those trained on. For every
-generated token its kind, log-probability and entropy are recorded, before any sampling. An interrupted call resumes.
+FILE is a JSONL file, read as the run's first task; without it, the first task's test questions are answered. ``--skip`` leaves
+out the first, such as those trained on. For every generated token its kind, log-probability and entropy are recorded, before any
+sampling. An interrupted call resumes.
 
 ``--votes`` draws that many samples of a question in each of three ways, at temperature 0.7 and top-p 0.95: ``all`` samples every
 position; ``plan`` only those whose most likely token is functional or closes the trace (without functional tokens: the first
@@ -109,22 +110,24 @@ def kinds(ids: Sequence[int], pieces: Sequence[str], functional: Sequence[int], 
     return "".join(found)
 
 
-def opened(run: Path, questions: Path, skip: int, most: int) -> tuple[Any, Any, Any]:
-    """The run's recipe and context, and the problems of another file read as its first task."""
+def opened(run: Path, questions: Path | None, skip: int, most: int) -> tuple[Any, Any, Any]:
+    """The run's recipe and context, and the problems of its first task: those of another file, or its test questions."""
     from cirf.recipe.load import load
     from cirf.stages.context import Context
     from cirf.store.run_folder import RunFolder
     from cirf.tasks.loading.load import load_problems
 
-    with questions.open(encoding="utf-8") as lines:
-        count = min(skip + most, sum(1 for _ in lines))
-    sets = [f"problems.tasks.0.test_file={questions.resolve()}", f"problems.tasks.0.test={count}"]
+    sets = []
+    if questions is not None:
+        with questions.open(encoding="utf-8") as lines:
+            count = min(skip + most, sum(1 for _ in lines))
+        sets = [f"problems.tasks.0.test_file={questions.resolve()}", f"problems.tasks.0.test={count}"]
     recipe = load(str(run / "recipe.yaml"), sets)
     problems = load_problems(recipe.problems, recipe.seed).test
-    return recipe, Context(recipe, RunFolder(run)), next(iter(problems.values()))[skip:]
+    return recipe, Context(recipe, RunFolder(run)), next(iter(problems.values()))[skip : skip + most]
 
 
-def write(run: Path, questions: Path, out: Path, methods: Sequence[str], skip: int, most: int, votes: int) -> None:
+def write(run: Path, questions: Path | None, out: Path, methods: Sequence[str], skip: int, most: int, votes: int) -> None:
     """Answer the questions that ``out`` lacks, all methods on a group of questions before the next group."""
     from cirf.methods import get
     from cirf.stages.models import load_for
@@ -201,7 +204,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path)
-    parser.add_argument("--questions", type=Path, required=True)
+    parser.add_argument("--questions", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--methods", nargs="+", default=["cirf_full", "terse"])
     parser.add_argument("--skip", type=int, default=0)

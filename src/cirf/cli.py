@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from cirf import __version__
-from cirf.environment import limit_spinning
+from cirf.environment import limit_spinning, limit_threads
 from cirf.errors import CirfError, tells_of_a_full_disk, tells_of_a_lost_process
 from cirf.progress import printable
 from cirf.user_code import look_only
@@ -109,6 +109,12 @@ def _say(line: str) -> None:
     typer.echo(line, err=True)
 
 
+def _share_cores(quiet: bool) -> None:
+    line = limit_threads(os.environ)  # before torch is imported
+    if line is not None and not quiet:
+        _say(line)
+
+
 @app.command()
 def quickstart(sets: Sets = None, out: Out = None, quiet: Quiet = False, as_json: Json = False) -> None:
     """Train and compare small models on this machine, in minutes."""
@@ -133,6 +139,7 @@ def run(
 ) -> None:
     """Run a recipe, from questions to report; again: resume it."""
     look_only(trust or not dry_run)
+    _share_cores(quiet)
     from cirf.commands.run import dry, prepare, run_and_report
     from cirf.endpoints.requests import allow
 
@@ -177,6 +184,8 @@ def sweep(
 ) -> None:
     """Run a recipe with many settings; again: resume it."""
     look_only(trust or not dry_run)
+    if not (dry_run or shipped):
+        _share_cores(quiet)
     from cirf.commands import list as listing
     from cirf.commands import sweep as sweeping
     from cirf.endpoints.requests import allow
@@ -323,6 +332,7 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Evaluate a run's methods, or any model; again: resume it."""
+    _share_cores(quiet)
     from cirf.commands.evaluate import EvaluateOptions
     from cirf.commands.evaluate import evaluate as run_and_report
     from cirf.endpoints.requests import allow

@@ -1,10 +1,11 @@
-"""The environment of a run: versions, hardware, the cache of bundled models; how OpenMP's threads wait and glibc allocates."""
+"""The environment of a run: versions, hardware, bundled models; threads and how they wait; how glibc allocates."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import platform
+import time
 from collections.abc import Mapping, MutableMapping
 from importlib import metadata
 from pathlib import Path
@@ -148,6 +149,48 @@ def limit_spinning(environment: MutableMapping[str, str]) -> None:
     """
     if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & environment.keys():
         environment["GOMP_SPINCOUNT"] = SPINS
+
+
+CORES = Path("/proc/stat")
+"""Linux's count of each core's time, in ticks by use; the fourth and fifth numbers are idle time."""
+
+
+def limit_threads(environment: MutableMapping[str, str], seconds: float = 0.5, cores: Path = CORES) -> str | None:
+    """Use only the cores that other processes leave free, at least one, unless the user decided it; call it before torch is
+    imported. Returns a sentence about it if there are fewer than all.
+
+    Threads share each product equally, so a core that is half used by others delays all. ``seconds``: how long the cores are
+    watched. Measured by ``benchmarks/shared_cores.py``.
+    """
+    if "OMP_NUM_THREADS" in environment or (before := _ticks(cores)) is None:
+        return None
+    time.sleep(seconds)
+    after = _ticks(cores) or before
+    passed = {core: (after[core][0] - used, after[core][1] - total) for core, (used, total) in before.items() if core in after}
+    busy = sum(used / max(total, 1) for used, total in passed.values())
+    free = max(len(before) - round(busy), 1)
+    if free == len(before):
+        return None
+    environment["OMP_NUM_THREADS"] = str(free)
+    return (
+        f"computing with {free} of {len(before)} cores, since other processes use {busy:.1f}; "
+        "backbone.threads or OMP_NUM_THREADS sets the number"
+    )
+
+
+def _ticks(cores: Path) -> dict[int, tuple[int, int]] | None:
+    """Used and total ticks of each core that this process may use; ``None`` if the system does not count them."""
+    try:
+        lines = [line.split() for line in cores.read_text().splitlines()]
+        allowed = os.sched_getaffinity(0)
+    except (OSError, AttributeError):
+        return None
+    found = {}
+    for name, *ticks in filter(None, lines):
+        if name.startswith("cpu") and name[3:].isdecimal() and int(name[3:]) in allowed:
+            counts = [int(tick) for tick in ticks[:8]]  # the last two are parts of the first two
+            found[int(name[3:])] = (sum(counts) - sum(counts[3:5]), sum(counts))
+    return found or None
 
 
 PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")

@@ -68,7 +68,7 @@ class Backbone(Section):
     )
     device: str = key("auto", "auto (cuda, then mps, then cpu) or a torch device.")
     attn_implementation: Literal["auto", "sdpa", "eager", "flash_attention_2"] = key("auto", "Attention kernel; auto: what transformers picks, on a CPU plain attention to train on short rows and grouped queries to answer, where these are faster.")
-    threads: Positive | None = key(None, "CPU threads of torch; null: one a core.", le=1024)
+    threads: Positive | None = key(None, "CPU threads of torch; null: one for each core that other processes leave free when the command starts, or OMP_NUM_THREADS.", le=1024)
     empty_system: bool = key(True, "Send an empty system message where the chat template would insert a long default one; saved in the model's template too.")
     trust_remote_code: bool = key(False, "Run Python code that comes with the model. Only for sources you trust.")
     architecture: Architecture = key(Architecture(), "Required shape of the model.")
