@@ -12,7 +12,7 @@ import hypothesis
 import pytest
 import tinyrun
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cirf import methods
@@ -443,8 +443,15 @@ def test_an_override_of_a_variant_that_is_not_trained_itself_is_refused(workshop
 SIZES = st.integers(1, 40)
 
 
+@pytest.fixture
+def by_other_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products by oneDNN also on processors where torch's own are faster."""
+    monkeypatch.setattr(products, "is_faster", lambda: True)
+
+
+@pytest.mark.usefixtures("by_other_library")
 @given(rows=SIZES, inputs=SIZES, outputs=SIZES, biased=st.booleans(), seed=st.integers(0, 99))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_values_and_gradients_are_torchs_own(rows: int, inputs: int, outputs: int, biased: bool, seed: int) -> None:
     draw = torch.Generator().manual_seed(seed)
     made = [torch.randn(shape, generator=draw) for shape in ((rows, inputs), (outputs, inputs), (outputs,))]
@@ -464,11 +471,12 @@ def test_values_and_gradients_are_torchs_own(rows: int, inputs: int, outputs: in
 def test_other_number_formats_and_a_torch_without_it_take_torchs_own(monkeypatch: pytest.MonkeyPatch) -> None:
     x, weight = torch.randn(3, 4, dtype=torch.float64), torch.randn(2, 4, dtype=torch.float64)
     assert torch.equal(linear(x, weight), torch.nn.functional.linear(x, weight))
-    monkeypatch.setattr(products, "is_available", lambda: False)
+    monkeypatch.setattr(products, "is_faster", lambda: False)
     x, weight = x.float(), weight.float()
     assert torch.equal(linear(x, weight), torch.nn.functional.linear(x, weight))
 
 
+@pytest.mark.usefixtures("by_other_library")
 def test_the_layers_of_a_module_go_by_it_and_keep_their_names() -> None:
     torch.manual_seed(0)
     whole = torch.nn.Sequential(torch.nn.Linear(8, 6), torch.nn.Tanh(), torch.nn.Linear(6, 3, bias=False))
