@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -59,24 +60,24 @@ def test_what_the_user_set_stays(mine: dict[str, str]) -> None:
 # Threads are for the cores that other processes leave free, unless the user decided it
 
 
-def count(file: Path, *busy: int) -> None:
-    """The system's file of ticks, after each core has been used for so many of 1,000."""
-    lines = [f"cpu{core} {used} 0 0 {1000 - used} 0 0 0 0 0 0" for core, used in enumerate(busy)]
+def count(file: Path, *busy: int, looks: int = 1) -> None:
+    """The system's file of ticks, after processes used each core for so many of 1,000 ticks, some times over."""
+    lines = [f"cpu{core} {looks * used} 0 {looks * 300} {looks * (700 - used)} 0 0 0 0 0 0" for core, used in enumerate(busy)]
     file.write_text("\n".join(["cpu  1 2 3 4", *lines, "", "intr 5"]))
 
 
 @pytest.mark.parametrize(
     ("used", "threads"),
-    [((0, 0), None), ((400, 0), None), ((1000, 0), "1"), ((500, 500), "1"), ((1000, 1000), "1"), ((900, 1000, 0, 100), "2")],
+    [((0, 0), None), ((400, 0), None), ((700, 0), "1"), ((500, 500), "1"), ((700, 700), "1"), ((700, 700, 600, 0), "2")],
 )
 def test_only_free_cores_compute(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, used: tuple[int, ...], threads: str | None
 ) -> None:
     cores = tmp_path / "stat"
-    count(cores, *(0 for _ in used))
-    cores.write_text(cores.read_text().replace("1000", "0"))
+    count(cores, *used, looks=0)
     monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(len(used))), raising=False)
-    monkeypatch.setattr("time.sleep", lambda seconds: count(cores, *used))
+    looks = itertools.count(1)
+    monkeypatch.setattr("time.sleep", lambda seconds: count(cores, *used, looks=next(looks)))
     environment = {"A": "1"}
     sentence = limit_threads(environment, cores=cores)
     assert environment.get("OMP_NUM_THREADS") == threads
@@ -90,8 +91,18 @@ def test_cores_that_the_process_may_not_use_are_ignored(tmp_path: Path, monkeypa
     cores = tmp_path / "stat"
     cores.write_text("cpu0 0 0 0 0\ncpu1 0 0 0 0\ncpu2 0 0 0 0")
     monkeypatch.setattr("os.sched_getaffinity", lambda process: {1, 2}, raising=False)
-    monkeypatch.setattr("time.sleep", lambda seconds: count(cores, 1000, 0, 0))
+    monkeypatch.setattr("time.sleep", lambda seconds: count(cores, 700, 0, 0))
     assert limit_threads({}, cores=cores) is None
+
+
+def test_a_process_that_ends_meanwhile_takes_no_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cores = tmp_path / "stat"
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 1}, raising=False)
+    counts = iter(["cpu0 700 0 0 300\ncpu1 0 0 0 1000", "cpu0 800 0 0 1200\ncpu1 0 0 0 2000"])
+    cores.write_text("cpu0 0 0 0 0\ncpu1 0 0 0 0")
+    monkeypatch.setattr("time.sleep", lambda seconds: cores.write_text(next(counts)))
+    assert limit_threads({}, cores=cores) is None
+    assert next(counts, None) is None
 
 
 def test_a_number_of_threads_that_the_user_set_stays(tmp_path: Path) -> None:

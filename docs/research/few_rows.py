@@ -1,11 +1,12 @@
 """Train on a few hundred rows as a user would: `cirf init`, `cirf run`, and the accuracy that results.
 
     python -m docs.research.few_rows --data DIR --out DIR [--kinds choice,numbers] [--rows 100,300] [--seeds 1,2] [--model ID]
+        [--methods cirf_full,terse] [--archive DIR]
 
 ``--data`` is a mirror folder of published rows. The script writes user files of four kinds from them: ``choice`` (worked problems
 with five options), ``numbers``, ``yesno`` (with reasons) and ``text`` (the answer is a phrase). `cirf init` writes each recipe,
 which is run unchanged, except for a test file of 200 other questions and one more method: ``terse``, results without functional
-tokens. Finished runs are only read.
+tokens. Finished runs are only read. ``--archive`` writes the archive of all runs, from which the page's table is made.
 
 The table shows, for each method, the share of well-formed, truncated and right answers, and the paired test of the functional
 method against direct answers. The last line is JSON: ``ours`` is the functional method's mean accuracy over the runs, ``peer``
@@ -24,6 +25,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import fmean
 from typing import Any
+
+from cirf.commands.analyze import open_run_of
+from cirf.export import archive
 
 Rows = list[dict[str, Any]]
 
@@ -111,7 +115,7 @@ def cirf(*arguments: str | Path, into: Path | None = None) -> None:
         sys.exit(f"cirf {' '.join(map(str, arguments))}: exit code {done.returncode}")
 
 
-def run(file: Path, test: Path, model: str, seed: int, out: Path) -> dict[str, Any]:
+def run(file: Path, test: Path, model: str, seed: int, methods: str, out: Path) -> dict[str, Any]:
     """The report of a run of the recipe that `cirf init` writes. Runs it unless it is finished."""
     if not (out / "report.json").is_file():
         recipe = out.with_name(f"{out.name}.yaml")
@@ -122,7 +126,7 @@ def run(file: Path, test: Path, model: str, seed: int, out: Path) -> dict[str, A
             f"problems.tasks.0.test={TESTED}",
             "evaluate.latency_questions=0",
         ]
-        sets += ["methods=[cirf_full,terse,direct_sft,sft_cot]"]
+        sets += [f"methods=[{methods}]"]
         cirf("run", recipe, "--out", out, *(part for each in sets for part in ("--set", each)))
     loaded: dict[str, Any] = json.loads((out / "report.json").read_text(encoding="utf-8"))
     return loaded
@@ -137,16 +141,20 @@ def main() -> None:
     parser.add_argument("--rows", default="100,300,1000")
     parser.add_argument("--seeds", default="1,2")
     parser.add_argument("--model", default="bundled:smollm2-135m-instruct")
+    parser.add_argument("--methods", default="cirf_full,terse,direct_sft,sft_cot")
+    parser.add_argument("--archive", type=Path)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     sizes, called = [int(size) for size in options.rows.split(",")], options.model.rpartition(":")[2].rpartition("/")[2]
     print("kind rows seed method: right (95 %), well-formed, truncated, tokens, updates | majority | against direct_sft")
-    ours, peer = [], []
+    ours, peer, runs = [], [], {}
     for kind in options.kinds.split(","):
         for size, file in write_files(options.data, options.out, kind, sizes).items():
             for seed in options.seeds.split(","):
                 test = options.out / f"{kind}-test.jsonl"
-                report = run(file, test, options.model, int(seed), options.out / f"{called}-{kind}-{size}-{seed}")
+                folder = options.out / f"{called}-{kind}-{size}-{seed}"
+                report = run(file, test, options.model, int(seed), options.methods, folder)
+                runs[f"{called}/{kind}-{size}/{seed}"] = folder
                 rows, pair = report["methods"], report["comparisons"].get("direct_sft", {})
                 golds = [row["answer"] for row in _read(test)]
                 most = max(map(golds.count, set(golds))) / len(golds)
@@ -162,6 +170,8 @@ def main() -> None:
                     )
                 ours.append(rows["cirf_full"]["accuracy"])
                 peer.append(rows["direct_sft"]["accuracy"])
+    if options.archive is not None:
+        archive.write([open_run_of(folder, name=name) for name, folder in runs.items()], options.archive)
     summary = {"benchmark": "few_rows", "ours": fmean(ours), "peer": fmean(peer), "ratio": fmean(ours) / max(fmean(peer), 1e-9)}
     print(json.dumps(summary | {"unit": "accuracy", "n": len(ours)}))
 

@@ -656,9 +656,36 @@ OUT_OF_DOMAIN = Table(
     "n = {others}, 50 a benchmark; Wilson intervals, McNemar's exact test, bold: p < 0.05.",
 )
 
+FEW = {"yesno": "yes/no with facts", "text": "free text"}
+
+
+def few_rows() -> Table:
+    """The smallest backbone on 300 rows of each kind, in the run of that name."""
+
+    def own(cell: Callable[[Tasks], Cell]) -> Cell:
+        """A cell on the line's own questions."""
+        return lambda row: cell((row.first.runs[0].split("/")[-2],))(row)
+
+    def apart(tasks: Tasks) -> Cell:
+        return lambda row: less(tasks, of("direct_sft", *row.first.runs))(row)
+
+    runs = {summary: f"few-rows-cpu/smollm2-135m-instruct/{kind}-300/1" for kind, summary in FEW.items()}
+    return Table(
+        "few-rows",
+        "135M, 300 rows",
+        {"accuracy, %": own(accuracy), "tokens": own(tokens), "− `direct_sft`": own(apart)},
+        [
+            Line(f"{summary}: {name(key)}", of(key, run))
+            for summary, run in runs.items()
+            for key in ("cirf_full", "terse", "direct_sft")
+        ],
+        "One training each; n = 200, Wilson intervals, McNemar's exact test, bold: p < 0.05.",
+    )
+
+
 TABLES = (
     *(SUMMARY, METHODS, PAIRS, tested("holm", TESTED, FIVE), tested("holm-others", TESTED_OTHERS, OTHERS)),
     *(BY_SEED, SHARES, over("over-seeds", FIVE), over("over-seeds-others", OTHERS), trainings(), CONTROLS),
     *(GPU_SEEDS, GPU_PAIRS, AGAINST_PROSE, MACHINES, RATES, VALUE_TABLE, VARIED, TOKEN_LOSS, TOKEN_START),
-    *(LATENT, BASELINE_TABLE, CODEBOOK, VARIANTS, scaled(), OUT_OF_DOMAIN),
+    *(LATENT, BASELINE_TABLE, CODEBOOK, VARIANTS, scaled(), OUT_OF_DOMAIN, few_rows()),
 )

@@ -152,45 +152,57 @@ def limit_spinning(environment: MutableMapping[str, str]) -> None:
 
 
 CORES = Path("/proc/stat")
-"""Linux's count of each core's time, in ticks by use; the fourth and fifth numbers are idle time."""
+"""Linux's count of each core's time, in ticks by use."""
 
 
-def limit_threads(environment: MutableMapping[str, str], seconds: float = 0.5, cores: Path = CORES) -> str | None:
+def limit_threads(environment: MutableMapping[str, str], cores: Path = CORES) -> str | None:
     """Use only the cores that other processes leave free, at least one, unless the user decided it; call it before torch is
     imported. Returns a sentence about it if there are fewer than all.
 
-    Threads share each product equally, so a core that is half used by others delays all. ``seconds``: how long the cores are
-    watched. Measured by ``benchmarks/shared_cores.py``.
+    Threads share each product equally, so a core that is half used by others delays all (``benchmarks/shared_cores.py``). The
+    cores are watched for half a second, and two more if some are busy: what just ends is not counted.
     """
-    if "OMP_NUM_THREADS" in environment or (before := _ticks(cores)) is None:
+    if "OMP_NUM_THREADS" in environment or not (count := len(_ticks(cores))):
         return None
-    time.sleep(seconds)
-    after = _ticks(cores) or before
-    passed = {core: (after[core][0] - used, after[core][1] - total) for core, (used, total) in before.items() if core in after}
-    busy = sum(used / max(total, 1) for used, total in passed.values())
-    free = max(len(before) - round(busy), 1)
-    if free == len(before):
+    busy = _busy(0.5, cores)
+    if round(busy):
+        busy = min(busy, _busy(2.0, cores))
+    free = max(count - round(busy), 1)
+    if free >= count:
         return None
     environment["OMP_NUM_THREADS"] = str(free)
     return (
-        f"computing with {free} of {len(before)} cores, since other processes use {busy:.1f}; "
+        f"computing with {free} of {count} cores, since other processes use {busy:.1f}; "
         "backbone.threads or OMP_NUM_THREADS sets the number"
     )
 
 
-def _ticks(cores: Path) -> dict[int, tuple[int, int]] | None:
-    """Used and total ticks of each core that this process may use; ``None`` if the system does not count them."""
+def _busy(seconds: float, cores: Path) -> float:
+    """How many cores processes use, the mean over some seconds in which this one sleeps."""
+    before = _ticks(cores)
+    time.sleep(seconds)
+    passed = {
+        core: (used - before[core][0], total - before[core][1]) for core, (used, total) in _ticks(cores).items() if core in before
+    }
+    return sum(used / max(total, 1) for used, total in passed.values())
+
+
+def _ticks(cores: Path) -> dict[int, tuple[int, int]]:
+    """Ticks used by processes, and all ticks, of each core that this process may use; empty if the system does not count them.
+
+    The system's own work is left out: after an installation it writes files for a while.
+    """
     try:
         lines = [line.split() for line in cores.read_text().splitlines()]
         allowed = os.sched_getaffinity(0)
     except (OSError, AttributeError):
-        return None
+        return {}
     found = {}
     for name, *ticks in filter(None, lines):
         if name.startswith("cpu") and name[3:].isdecimal() and int(name[3:]) in allowed:
-            counts = [int(tick) for tick in ticks[:8]]  # the last two are parts of the first two
-            found[int(name[3:])] = (sum(counts) - sum(counts[3:5]), sum(counts))
-    return found or None
+            user, nice, *others = (int(tick) for tick in ticks[:8])  # the last two are parts of the first two
+            found[int(name[3:])] = (user + nice + sum(others[5:6]), user + nice + sum(others))  # the eighth: other machines
+    return found
 
 
 PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
