@@ -290,7 +290,7 @@ def _print(made: dict[str, Any]) -> None:
     for note in made["notes"]:
         write_line(f"note: {note}")
     if made["total"]["share_segmentable"] is None and set(made["total"]["unusable"]) == {"no rationale"}:
-        print("there are no rationales; add `rationale` to the rows, or name files with these questions in rationales.files")
+        print("there are no rationales; add `rationale` to the rows, name rationales.files, or let `cirf init` plan a teacher")
     elif made["total"]["share_segmentable"] is not None:
         share = 1 - made["total"]["share_segmentable"]
         print(f"rationales that cannot be cut into steps: {share:.1%}")
