@@ -89,7 +89,7 @@ def test_an_incomplete_removal_is_said_by_run_report_page_and_card(ran: tuple[Pa
     data = json.loads((run / "report.json").read_text())
     assert data["training"]["part"]["notes"] == [note] and data["training"]["pause"]["notes"] == []
     assert f"{note}." in (run / "report.html").read_text().replace("&#39;", "'")
-    assert f"| To be known | {note} |" in (run / "models/part/README.md").read_text()
+    assert f"| Notes | {note} |" in (run / "models/part/README.md").read_text()
 
 
 def test_an_incomplete_removal_is_refused_before_training_unless_it_is_asked_for(

@@ -34,7 +34,7 @@ RecipeName = Annotated[str, typer.Argument(help="A recipe file, or the name of a
 RunPath = Annotated[Path, typer.Argument(help="A run's folder.")]
 Sets = Annotated[list[str] | None, typer.Option("--set", metavar="A.B=C", help="Override a key of the recipe. Repeatable.")]
 Data = Annotated[
-    Path | None, typer.Option("--data", metavar="DIR", help="Folder of mirrored data sets: TASK/SPLIT.jsonl, rationales/*.jsonl.")
+    Path | None, typer.Option("--data", metavar="DIR", help="Folder of benchmark data: TASK/SPLIT.jsonl, rationales/*.jsonl.")
 ]
 Out = Annotated[
     Path | None,
@@ -43,7 +43,7 @@ Out = Annotated[
 Limit = Annotated[
     int | None,
     typer.Option(
-        "--limit", min=1, metavar="N", help="At most N training and N test problems a task, and one codebook of at most N."
+        "--limit", min=1, metavar="N", help="At most N training and N test problems a task, and one codebook of at most N codes."
     ),
 ]
 Until = Annotated[
@@ -59,7 +59,7 @@ Columns = Annotated[
     typer.Option(
         "--columns",
         metavar="A=B,...",
-        help="Columns of your file that are not detected: question=frage,answer=loesung,rationale=weg.",
+        help="Columns of your file that are not detected: question=exercise,answer=key,rationale=worked.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
@@ -171,10 +171,10 @@ def sweep(
     limit: Limit = None,
     share: Annotated[
         list[Path] | None,
-        typer.Option("--share", metavar="RUN", help="Take finished stages over from this run or sweep too. Repeatable."),
+        typer.Option("--share", metavar="RUN", help="Also reuse finished stages of this run or sweep. Repeatable."),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print which stages would be made and which taken over; write nothing.")
+        bool, typer.Option("--dry-run", help="Print which stages would be made and which reused; write nothing.")
     ] = False,
     shipped: Annotated[bool, typer.Option("--list", help="List the sweeps that come with cirf.")] = False,
     trust: TrustDry = False,
@@ -222,7 +222,7 @@ def status(
 
 @app.command()
 def check(
-    source: Annotated[str, typer.Argument(help="A file of your own rows, a folder of mirrored data sets, or a recipe.")],
+    source: Annotated[str, typer.Argument(help="A file of your own rows, a folder of benchmark data, or a recipe.")],
     columns: Columns = None,
     sets: Sets = None,
     data: Data = None,

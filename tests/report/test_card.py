@@ -71,7 +71,7 @@ def test_a_card_has_the_expression_of_a_budget_for_vllm(data, opening):
     assert "structured_outputs" not in model_card("sft_cot", recipe, ModelFacts())
     recipe["variants"]["cirf_full"] = {"settings": {"results": False}}
     card = model_card("cirf_full", recipe, ModelFacts(functions=FUNCTIONS))
-    assert "held to the form of traces" in card and '{"regex": "' + start in card
+    assert "constrained to the form of traces" in card and '{"regex": "' + start in card
     recipe["variants"]["cirf_full"] = {"settings": {"budget": 2, "result_tokens": 3}}  # which no expression has
     assert "structured_outputs" not in model_card("cirf_full", recipe, ModelFacts(functions=FUNCTIONS))
 

@@ -92,7 +92,7 @@ def _updates(recipe: Recipe, train: Sequence[Problem], validation: Sequence[Prob
 
 
 def columns_of(said: str | None) -> dict[str, str]:
-    """Our names of columns with a file's own: ``question=frage,answer=loesung``. ``CirfError`` for another form."""
+    """Our names of columns with a file's own: ``question=exercise,answer=key``. ``CirfError`` for another form."""
     pairs = [pair.partition("=") for pair in (said or "").split(",") if pair.strip()]
     wrong = [name.strip() for name, sign, column in pairs if name.strip() not in FIELDS or not column.strip()]
     if wrong:
@@ -290,10 +290,10 @@ def _print(made: dict[str, Any]) -> None:
     for note in made["notes"]:
         write_line(f"note: {note}")
     if made["total"]["share_segmentable"] is None and set(made["total"]["unusable"]) == {"no rationale"}:
-        print("there are no rationales; add `rationale` to the rows, or name files with these questions in rationales.files")
+        print("there are no rationales; add `rationale` to the rows, name rationales.files, or let `cirf init` plan a teacher")
     elif made["total"]["share_segmentable"] is not None:
         share = 1 - made["total"]["share_segmentable"]
-        print(f"rationales that do not fit the segmentation: {share:.1%} (the paper drops {made['paper_share_dropped']:.1%})")
+        print(f"rationales that cannot be cut into steps: {share:.1%}")
         if made["updates"]["rows"]:
             print(made["updates"]["summary"])
     print(f"tokens counted by {made['tokens_counted_by']}; the speed-up is the ratio of tokens to generate, not a measured time")

@@ -111,7 +111,7 @@ class TaskEntry(Section):
 
 class Problems(Section):
     tasks: tuple[TaskEntry, ...] = key(..., "What to train on and test on; one model learns them all.", paper="4.1", min_length=1)
-    data: str | None = key(None, "Folder of mirrored data sets (TASK/SPLIT.jsonl with the hub's columns); null: what `cirf data get` fetched, else the hub. --data sets it.")
+    data: str | None = key(None, "Folder of benchmark data (TASK/SPLIT.jsonl with the hub's columns); null: what `cirf data get` fetched, else the hub. --data sets it.")
     limit: Positive | None = key(None, "Most test problems per task, the first ones, overriding its test and the protocol; null: no limit. --limit sets it. It does not change how a test is split from a training file.", unit="rows")
     near_duplicates: Literal["report", "drop"] = key("report", "Training questions that share 13 words in a row with a test question: only reported, or also dropped. Those that are a test question are always dropped. Near ones stay by default: tasks made from templates share long passages between different questions, and dropping them would give a model other training questions than those it is compared with.")
     max_unusable_share: Fraction = key(0.05, "Largest share of a file's rows that may be unusable, such as lines that are not JSON, or answers that are none of the choices. They are dropped, counted and listed; above it the run stops. It holds for each file of questions or rationales; 0: the run stops at the first.")

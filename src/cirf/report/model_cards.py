@@ -287,7 +287,7 @@ def _facts(method: str, recipe: Mapping[str, Any], known: ModelFacts) -> dict[st
     if own and own.get("settings"):
         facts["Settings of the method"] = cell(json.dumps(own["settings"], ensure_ascii=False).strip("{}"), 1000)
     if known.notes:
-        facts["To be known"] = "; ".join(known.notes)
+        facts["Notes"] = "; ".join(known.notes)
     if data and data["train"]:
         facts["Training questions"] = ", ".join(f"{task} {number(count)}" for task, count in data["train"].items())
     return facts
