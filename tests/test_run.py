@@ -514,6 +514,8 @@ def test_a_dry_run_predicts_trainings_up_to_the_stage_asked_for(workshop: tinyru
         assert said.code == 0, said.err
         summary = json.loads(said.out)
         assert list(summary.get("methods", {})) == left and ("segments" in summary) == (until != "problems")
+    said = tinyrun.cirf("run", recipe, "--out", tmp_path / "run", "--dry-run", "--until", "models")
+    assert re.search(r"^all 2 trainings: about ", said.out, re.M), said.out
     tried = workshop.recipe(tmp_path / "tried.yaml", methods=["cirf_full", "cot"], finetune={"learning_rates": [1e-3, 2e-3]})
     said = tinyrun.cirf("run", tried, "--out", tmp_path / "run", "--dry-run", "--json", "--until", "trials")
     assert list(json.loads(said.out)["methods"]) == ["cirf_full"], said.err

@@ -260,6 +260,8 @@ def print_estimate(made: dict[str, Any]) -> None:
             f" about {in_hours(row['training_seconds'])} on this machine, {row['memory_gib']} GiB of memory,"
             f" {row['disk_gib']} GiB of disk"
         )
+    if len(trained := made.get("methods", {})) > 1:
+        print(f"all {len(trained)} trainings: about {in_hours(sum(row['training_seconds'] for row in trained.values()))}")
     large = [name for name, row in made.get("methods", {}).items() if row["memory_gib"] > made.get("free_gib", math.inf)]
     if large:
         print(
