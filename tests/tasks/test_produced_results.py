@@ -102,6 +102,8 @@ def test_a_number_that_an_earlier_step_has_is_not_new() -> None:
         ("A. oven - it is hot.", "A", PLACE),
         ("Option C is wrong because milk spills.", "C", PLACE),
         ("Of these only a fridge is cold.", "B", PLACE),
+        ("Milk in fridges keeps longer.", "", PLACE),  # it chooses nothing
+        ("So milk belongs in fridges.", "B", PLACE),
         ("The answer is B.", "B", PLACE),
         ("Option C", "C", SPEED),
         ("Answer: C", "C", SPEED),
@@ -153,6 +155,9 @@ STATES = [
     ("Dan moves the cup to Eve.", "Eve", WHO),
     ("So Eve has the cup.", "Eve", WHO),  # what the question has already says nothing
     ('The last letter is "k".', "k", WHO),
+    ("Clue 2 is kept, so the order has Nia before Ava.", "Nia before Ava", WHO),
+    ("By rules 1 and 3, Bo must be immediately to the left of Cy.", "Bo left of Cy", WHO),
+    ("Nia is older than Ava.", "Nia older than Ava", WHO),
 ]
 
 
@@ -280,7 +285,11 @@ BORN = Problem("p", "t", "Eve was born in Cairo. Later Eve moved away.\n\nWhere 
         ("F = 7 kg · 3 m/s² = 21 N.", "21", TRAIN),  # a unit, no unknown
         ("Let N be the rest. 3 N + 2 N = 5 N", "5N", TRAIN),
         ("P(red) = 5/8.", "5/8", CHANCE),
-        ("1/3 = 4/12 and 1/4 = 3/12", "3/12", CHANCE),
+        ("1/3 = 4/12 and 1/4 = 3/12", "4/12, 3/12", CHANCE),
+        ("1/3 = 4/12 and 1/4 = 3/12", "4/12, 3/12", dataclasses.replace(SUM, answer="7/12")),
+        ("2 * 3 = 6 and 4 * 5 = 20.", "6, 20", SUM),
+        ("2 * 3 = 6 and 6 + 4 = 10.", "10", SUM),  # what the first comes to is used
+        ("So x = 3 and y = 4.", "x=3, y=4", TRAIN),
         ("1/2 + 1/4 = 3/4", "0.75", SUM),  # as number answers are
         ("So it is 14 × 10⁸ = 1.4 × 10⁹.", "1.4*10^9", TRAIN),
         ("x = 3 or x = -2", "3, -2", TRAIN),

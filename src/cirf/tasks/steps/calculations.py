@@ -39,8 +39,11 @@ _GROUP = re.compile(  # a set, list, point or interval
 _MULTIPLE = re.compile(  # of pi or of a root: "25π", "2√3/3"
     r"\s*(-?[$]?(?:[0-9]+(?:\.[0-9]+|/[0-9]+)?)?\s?(?:π|pi\b|√\s?(?:[0-9]+(?:\.[0-9]+)?|\([^()\n]{1,12}\))(?:\s?π)?)(?:\s?/\s?[0-9]+)?)(?!\s?[+×*/^-]\s?\S|[\w(])"
 )
-_TWO_VALUES = re.compile(  # "x = 3 or x = -2"
-    r"(?<!\w)([A-Za-z])\s?=\s?(-?[0-9]+(?:\.[0-9]+)?)(?:,|,?\s(?:or|and))\s\1\s?=\s?(-?[0-9]+(?:\.[0-9]+)?)(?=[.;!]?\s*$)"
+_EQUATION = (
+    r"(?:[A-Za-z]|\(?-?[0-9][0-9.]*\)?(?:\s?[-+*×÷/]\s?\(?[0-9][0-9.]*\)?){0,9})\s?=\s?[$€£]?-?[0-9]+(?:\.[0-9]+)?(?:/[0-9]+)?%?"
+)
+_SIDE_BY_SIDE = re.compile(  # "x = 3 or x = -2", "1/3 = 4/12 and 1/4 = 3/12"
+    rf"(?<![\w)])(?<![-+*×÷/=]\s){_EQUATION}(?:(?:[,;]|,?\s(?:or|and))\s{_EQUATION}){{1,5}}(?=[.;!]?\s*$)"
 )
 _NAMES_A_VALUE = re.compile(
     r"^(?:[^\W\d]\w*[ ]){0,5}[^\W\d]\w*:|\b(?P<amount>[0-9.]+\s[a-z]+\s)(?:is|are)\b"
@@ -153,14 +156,27 @@ def written_out(segment: str, as_written: bool = False) -> str:
         if numbers:
             return _short(numbers[-1], "")
     text = _with_numbers(segment)
-    if both := _TWO_VALUES.search(text):
-        return f"{both[2]}, {both[3]}"
+    if (several := _SIDE_BY_SIDE.search(text)) and (values := _side_by_side(several[0], as_written)):
+        return values
     for sign in reversed(list(_EQUALS.finditer(text))):
         if _UNREAD_FIRST.match(text, sign.end()):  # an earlier equation is not what the step comes to
             return ""
         if value := _value_at(text, sign.end(), as_written)[0]:
             return _closing(text, as_written) or value
     return ""
+
+
+def _side_by_side(equations: str, as_written: bool) -> str:
+    """The values of several equations, named where they are those of several unknowns (``x=3, y=4``); empty where one goes on
+    with the value of another."""
+    *sides, last = (side.strip(" ,;") for side in equations.split("="))
+    lefts = [sides[0], *(re.split(r"[,;]?\s(?:or |and )?", side, maxsplit=1)[1] for side in sides[1:])]
+    values = [_value_at(side, 0, as_written)[0] for side in [*sides[1:], last]]
+    terms = [numbers_in(left) for left in lefts]
+    if not all(values) or any(terms[place] & numbers_in(*values[:place]) for place in range(len(terms))):
+        return ""
+    named = len(set(lefts)) > 1 and all(map(str.isalpha, lefts))
+    return ", ".join(f"{left}={value}" if named else value for left, value in zip(lefts, values, strict=True))
 
 
 def stated(segment: str) -> str:

@@ -29,9 +29,11 @@ from cirf.text.numerals import UNREAD, find_numbers, number_text, plain, plain_n
 
 _COIN = re.compile(r"\bcoin\b[^?]*\b(?:heads|tails)\b", re.IGNORECASE)
 _ANSWER_TO = re.compile(r"\banswer to\b[^.?!\n]*", re.IGNORECASE)
-_LABEL = re.compile(  # a number in front of a colon: "Day 1: ...", "divide by 20: ..."
+_LABEL = re.compile(  # a number in front of a colon: "Day 1: ...", "divide by 20: ...", or of a clue: "From clue 2, ..."
     r"(?P<lead>^[^\w\n]*(?:[A-Za-z]+\s)?|\b(?:by|day|week|month|year|round|case|part|step|row|line|box|person|option)\s)"
-    r"\$?\d[\d,]*(?:\.\d+)?\s?(?=:(?:[\s*]|$))",
+    r"\$?\d[\d,]*(?:\.\d+)?\s?(?=:(?:[\s*]|$))"
+    r"|(?:^[^\w\n]*|\b(?:from|by|using|per|to|with|in)\s)(?:the\s)?(?:clue|rule|premise|statement|fact|condition|constraint|hint|equation)s?"
+    r"\s\(?\d+\)?(?:(?:,\s|\sand\s)\(?\d+\)?)*",
     re.IGNORECASE | re.MULTILINE,
 )
 _JUDGED = re.compile(  # a statement about a number: "91 is not prime"
@@ -66,7 +68,9 @@ def produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
     """
     choices = problem.choices or ()
     number = None if choices else number_value(problem.answer)
-    as_written = number is None or number_text(number) != problem.answer  # else decimals, such as the answer is
+    as_written = (
+        number is None or "/" in problem.answer or number_text(number) != problem.answer
+    )  # else decimals, as the answer is
     value = written_out(segment, as_written)
     letter = option_at_front(segment, problem) if choices else ""
     if letter and not (value and _SMALL_LETTER.match(segment)):  # "a) 3 + 4 = 7" numbers a step
@@ -84,7 +88,7 @@ def produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
         answers = answers or (not judges(problem) and singles_out(segment))
     else:
         outright = False  # the answer is what is calculated
-    summary = _LABEL.sub(r"\g<lead>", segment)
+    summary = _LABEL.sub(lambda label: label["lead"] or "", segment)
     judged = judges(problem) and _JUDGED.search(plain(segment)) is not None
     return (
         found
@@ -96,7 +100,7 @@ def produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
         or ("" if outright or judged else named_value(summary, as_written))
         or ("" if judged else first_stated(summary, numbers_in(problem.question, *previous)))
         or unworked(segment, previous)
-        or ("" if answers or numbers_in(segment) or UNREAD in plain_numbers(segment) else state(segment, problem, previous))
+        or ("" if answers or numbers_in(summary) or UNREAD in plain_numbers(segment) else state(summary, problem, previous))
     )
 
 
@@ -226,6 +230,10 @@ def option_named(segment: str, choices: tuple[str, ...]) -> str:
     named = mentions(text, choices)
     if named and not text[: named[0][0]].strip(" \"'“‘(-*"):  # the step begins with an option's text
         return chr(65 + named[0][2])
+    if not (anchors(segment) or CONCLUDES.search(text) or _SINGLES_OUT.search(text)):  # "duress voids it" does not choose "void"
+        as_is = {index for start, end, index in named if choices[index].casefold().endswith(text[start:end].casefold())}
+        choices = tuple(choice if index in as_is else "" for index, choice in enumerate(choices))
+        named = [mention for mention in named if mention[2] in as_is]
     concluded = parse_answer("option", segment, choices)
     if concluded:
         return concluded

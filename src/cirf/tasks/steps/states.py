@@ -97,9 +97,15 @@ _PREPOSITION = re.compile(
 _EMPTY = re.compile(
     r"(?:it|this|that|these|those|there|one|some|many|something|someone|able|not|no|likely|true|false|in|at|of|for|to|with|so|as|case|what"
     r"|how|why|part|type|kind|example|way|same|different|thing|things|here|he|she|they|we|you|i|possible|used|said|words?|need|also|only"
-    r"|all|none|each|more|less|answer|one of|result|subject|series|question|correct|right|wrong|choice|option|lot"
+    r"|all|none|each|more|less|answer|one of|result|subject|series|order|question|correct|right|wrong|choice|option|lot"
     r"|well|home|to have .*)",
     re.IGNORECASE,
+)
+_PAIR = re.compile(  # "Nia is before Ava", "the order has Nia before Ava", "Bo came ahead of Cy"
+    r"""(?<![\w-])([A-Z][\w'’-]*)\s(?:(?:must|has\sto|will|would|should)\s)?(?:(?:is|was|be|sits?|sat|stands?|comes?|came|lives?|ranks?
+    |finish(?:es|ed)|arrive[sd]?|runs?|ran|goes|went|speaks?|spoke)\s)?(?:(?:immediately|directly|right|just|still|to\sthe)\s){0,2}
+    (before|after|above|below|behind|ahead\sof|next\sto|in\sfront\sof|left\sof|right\sof|[a-z]{3,}er\sthan)\s([A-Z][\w'’-]*)(?=\W*$)""",
+    re.VERBOSE,
 )
 _UNFINISHED = re.compile(r"(?:for|to|a person)\b.*|(?:.*\s)?(?:and|or|was|is|all|prior|that|which)", re.IGNORECASE)
 _SAYS_LITTLE = re.compile(  # alone
@@ -132,6 +138,8 @@ def state(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
             if series and len(series[1]) <= _LONGEST_SERIES:
                 return series[1]
         for clause in reversed(_CLAUSE.split(plain)):
+            if pair := _PAIR.search(clause):
+                return " ".join(pair.groups())
             clause = _ASIDE.sub("", clause)
             match = _SAYS_WHAT.search(clause)
             found = _complement(clause[match.end() :], match) if match else ""
