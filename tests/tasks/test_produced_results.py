@@ -102,6 +102,8 @@ def test_a_number_that_an_earlier_step_has_is_not_new() -> None:
         ("A. oven - it is hot.", "A", PLACE),
         ("Option C is wrong because milk spills.", "C", PLACE),
         ("Of these only a fridge is cold.", "B", PLACE),
+        ("Oven and bed are warm places.", "warm places", PLACE),
+        ("When it is in a bed, milk gets sour.", "", PLACE),
         ("Milk in fridges keeps longer.", "", PLACE),  # it chooses nothing
         ("So milk belongs in fridges.", "B", PLACE),
         ("The answer is B.", "B", PLACE),
@@ -124,6 +126,7 @@ def test_options(step: str, result: str, problem: Problem) -> None:
     [
         ("So the answer is yes.", "yes", YES),
         ("No, they drown.", "no", YES),
+        ("not False = True.", "yes", YES),
         ("17 / 2 = 8.5, so no.", "8.5", YES),
         ("The answer is Eve.", "Eve", WHO),
         ("So the answer is no.", "no", COIN),
@@ -157,6 +160,9 @@ STATES = [
     ('The last letter is "k".', "k", WHO),
     ("Clue 2 is kept, so the order has Nia before Ava.", "Nia before Ava", WHO),
     ("By rules 1 and 3, Bo must be immediately to the left of Cy.", "Bo left of Cy", WHO),
+    ("They swap, so Ann has the book and Bo has the cup.", "Ann: book, Bo: cup", WHO),
+    ("Ann: red ball, Bo: blue ball, Claire: green ball.", "Ann: red, Bo: blue, Claire: green", WHO),
+    ("At the start Eve has the cup.", "Eve", WHO),
     ("Nia is older than Ava.", "Nia older than Ava", WHO),
 ]
 
@@ -290,6 +296,7 @@ BORN = Problem("p", "t", "Eve was born in Cairo. Later Eve moved away.\n\nWhere 
         ("2 * 3 = 6 and 4 * 5 = 20.", "6, 20", SUM),
         ("2 * 3 = 6 and 6 + 4 = 10.", "10", SUM),  # what the first comes to is used
         ("So x = 3 and y = 4.", "x=3, y=4", TRAIN),
+        ("Hence x - 2 = 0 or x - 3 = 0", "x-2=0, x-3=0", TRAIN),
         ("1/2 + 1/4 = 3/4", "0.75", SUM),  # as number answers are
         ("So it is 14 × 10⁸ = 1.4 × 10⁹.", "1.4*10^9", TRAIN),
         ("x = 3 or x = -2", "3, -2", TRAIN),
@@ -310,6 +317,11 @@ def test_a_value_is_whole(step: str, result: str, problem: Problem) -> None:
         ("**Output:** `75`", "75"),
         ("t starts at 7.", "7"),
         ("The first is 8 m, while the second is 7 m.", "8, 7"),
+        ("From 8:50 to 8:58 is 8 min.", "8"),
+        ("range(3) is 0, 1, 2.", "0, 1, 2"),
+        ("The third of them is 4, which is less than 7.", "4"),
+        ("Swap 4 and 7: 75, 7, 4.", "75, 7, 4"),
+        ("Of those that leave after 8 there are two: Ann (4), Bo (7).", ""),
         ("The price of 4 eggs is needed.", ""),
         ("The number of pens is 4 more than 7.", ""),
         ("Bo has 8 pens.", ""),

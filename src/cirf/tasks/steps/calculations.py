@@ -39,21 +39,21 @@ _GROUP = re.compile(  # a set, list, point or interval
 _MULTIPLE = re.compile(  # of pi or of a root: "25π", "2√3/3"
     r"\s*(-?[$]?(?:[0-9]+(?:\.[0-9]+|/[0-9]+)?)?\s?(?:π|pi\b|√\s?(?:[0-9]+(?:\.[0-9]+)?|\([^()\n]{1,12}\))(?:\s?π)?)(?:\s?/\s?[0-9]+)?)(?!\s?[+×*/^-]\s?\S|[\w(])"
 )
-_EQUATION = (
-    r"(?:[A-Za-z]|\(?-?[0-9][0-9.]*\)?(?:\s?[-+*×÷/]\s?\(?[0-9][0-9.]*\)?){0,9})\s?=\s?[$€£]?-?[0-9]+(?:\.[0-9]+)?(?:/[0-9]+)?%?"
-)
+_TERM = r"\(?(?:[0-9][0-9.]*[A-Za-z]?|[A-Za-z])(?!\w)\)?"
+_EQUATION = rf"-?{_TERM}(?:\s?[-+*×÷/]\s?{_TERM}){{0,9}}\s?=\s?[$€£]?-?[0-9]+(?:\.[0-9]+)?(?:/[0-9]+)?%?"
 _SIDE_BY_SIDE = re.compile(  # "x = 3 or x = -2", "1/3 = 4/12 and 1/4 = 3/12"
     rf"(?<![\w)])(?<![-+*×÷/=]\s){_EQUATION}(?:(?:[,;]|,?\s(?:or|and))\s{_EQUATION}){{1,5}}(?=[.;!]?\s*$)"
 )
 _NAMES_A_VALUE = re.compile(
-    r"^(?:[^\W\d]\w*[ ]){0,5}[^\W\d]\w*:|\b(?P<amount>[0-9.]+\s[a-z]+\s)(?:is|are)\b"
-    r"|\b(?:(?:the|its|their|his|her|our)\s[^.\n:]{1,80}?\b(?:is|are|was|equals|becomes)"
+    r"^[^\W\d]\w*(?:[ ]\w+){0,5}:(?!\d)|\b(?P<amount>[0-9.]+\s[a-z]+\s)(?:is|are)\b"
+    r"|\b(?:(?:the|its|their|his|her|our)\s[^.\n:]{1,80}?\b(?:is|are|was|equals|becomes)|from\s[^.\n]{1,80}?\s(?:is|are)"
+    r"|\w+\([^()\n]{0,40}\)\s(?:is|are)|^(?:so\s)?(?:that|this|it)\s(?:is|makes|equals)"
     r"|(?:starts?|begins?|ends?)\s(?:at|with)|becomes|outputs?|prints?|returns?|displays?)\b(?:\s(?:then|now|thus|therefore|still|also))?",
     re.IGNORECASE,
 )
 _ENDS = re.compile(  # of a clause, after a value and its unit
     r"(?:\s?(?!(?:more|less|fewer|times|of|and|or|to|than|while)\b)[^\W\d_][\w/·²³]*|\s?[%°€£¥][A-Z]?){0,3}"
-    r"(?:\W*$|(?P<more>[,;]?\s(?:and|while|but)\s))",
+    r"(?:\W*$|,\swhich\s|(?P<more>[,;]?\s(?:and|while|but)\s))",
     re.IGNORECASE,
 )
 _READ = 300  # characters of a sentence
@@ -77,7 +77,8 @@ _LISTED = re.compile(r"-?[0-9.]*[0-9](?:, -?[0-9.]*[0-9]){1,9}(?![0-9]|[.,][0-9]
 _GIVES = re.compile(
     r"\b(?:leaves?|leaving|gives?(?:\s+us)?|makes?|making|comes? to|amounts? to|adds? up to|result(?:s|ing)? in|totals?|yields?|"
     r"brings?\s[^.]{0,40}?\bto|outputs?|prints?|returns?|displays?|which is|left with|for a total of|remaining|"
-    r"the (?:sum|total|difference|product|quotient|result|remainder) is)\s+(?:\w+\s+){0,2}?(?=[$-]?[0-9])",
+    r"the (?:sum|total|difference|product|quotient|result|remainder) is)\s+"
+    r"(?:(?!(?:less|more|\w+er|than)\b)\w+\s+){0,2}?(?=[$-]?[0-9])",
     re.IGNORECASE,
 )
 _RESTATED = re.compile(
@@ -89,7 +90,8 @@ _RESTATED = re.compile(
 CONCLUDES = re.compile(
     r"^[^\w\n]*(?:(?:so|thus|therefore|hence|finally|in total|in summary|altogether|in conclusion|conclusion|final answer|"
     r"this means|that means|daher|somit|folglich|insgesamt|donc|ainsi|au total|por (?:lo )?tanto|así que|en total|portanto|"
-    r"quindi|итак|значит|следовательно|таким образом)\b|所以|因此|综上|よって|したがって|इसलिए)",
+    r"quindi|dunque|entonces|logo|alors|deshalb|demnach|dus|więc|also (?=ist|sind|ja|nein|hat|gilt|beträgt|kostet)|"
+    r"итак|значит|следовательно|таким образом)\b|所以|因此|综上|よって|したがって|इसलिए)",
     re.IGNORECASE | re.MULTILINE,
 )
 SENTENCES = re.compile(r"(?<=[.!?])\s+|\n+")
@@ -169,14 +171,16 @@ def written_out(segment: str, as_written: bool = False) -> str:
 def _side_by_side(equations: str, as_written: bool) -> str:
     """The values of several equations, named where they are those of several unknowns (``x=3, y=4``); empty where one goes on
     with the value of another."""
-    *sides, last = (side.strip(" ,;") for side in equations.split("="))
-    lefts = [sides[0], *(re.split(r"[,;]?\s(?:or |and )?", side, maxsplit=1)[1] for side in sides[1:])]
-    values = [_value_at(side, 0, as_written)[0] for side in [*sides[1:], last]]
+    first, *between, last = equations.split("=")
+    parts = [part for side in between for part in re.split(r"[,;]?\s(?:(?:or|and)\s)?", side.strip(), maxsplit=1)]
+    lefts, rights = [first.strip(), *parts[1::2]], [*parts[::2], last]
+    values = [_value_at(right, 0, as_written)[0] for right in rights]
     terms = [numbers_in(left) for left in lefts]
-    if not all(values) or any(terms[place] & numbers_in(*values[:place]) for place in range(len(terms))):
+    found = [numbers_in(value) - left for value, left in zip(values, terms, strict=True)]
+    if not all(values) or any(terms[place] & set().union(*found[:place]) for place in range(len(terms))):
         return ""
-    named = len(set(lefts)) > 1 and all(map(str.isalpha, lefts))
-    return ", ".join(f"{left}={value}" if named else value for left, value in zip(lefts, values, strict=True))
+    named = len(set(lefts)) > 1 and all(re.search("[A-Za-z]", left) for left in lefts)
+    return ", ".join(f"{left.replace(' ', '')}={value}" if named else value for left, value in zip(lefts, values, strict=True))
 
 
 def stated(segment: str) -> str:
@@ -204,6 +208,8 @@ def named_value(segment: str, as_written: bool = False) -> str:
     found: list[str] = []
     for lead in _NAMES_A_VALUE.finditer(last):
         value, end = _value_at(last, lead.end(), as_written)
+        if listed := _LISTED.match(last, lead.end() + 1):
+            value, end = listed[0], listed.end()
         ends = _ENDS.match(last, end)
         if not value or ends is None or (lead["amount"] and not _PARTS.fullmatch(value)):
             found = []

@@ -59,7 +59,7 @@ def unworked(segment: str, previous: tuple[str, ...]) -> str:
     """For a step without a result, the calculation that it sets up (``6*3`` in ``Revenue = 6 × 3``) or a sum of an unknown
     that results before it have (``x-2`` in ``He has x - 2 left`` after ``x``)."""
     known = {letter for result in previous for letter in _UNKNOWN.findall(result)}
-    runs = [run for run in _runs(plain_numbers(strip_annotations(segment)), within=True) if len(run[-1]) > 1]
+    runs = [run for run in _runs(plain_numbers(strip_annotations(segment)), within=True) if not set("+-*/^").isdisjoint(run[-1])]
     return _last(run for run in runs if all(term in known for side in run for term in side if term.isalpha()))
 
 

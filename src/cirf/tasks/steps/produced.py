@@ -139,6 +139,7 @@ _CLOSED_SETS: Mapping[str, AnswerKind] = {
     **dict.fromkeys(("True", "False"), "truth"),
     **dict.fromkeys(("valid", "invalid"), "validity"),
 }
+_RIGHT_SIDE = re.compile(r"=\s(yes|no|true|false|valid|invalid)\W*\Z", re.IGNORECASE)
 _SO = re.compile(r"[,;] (?:and )?(?:so|therefore|thus|hence) ", re.IGNORECASE)
 _SINGLES_OUT = re.compile(r"\bonly\b|\bof the (?:above|given|listed)\b", re.IGNORECASE)
 _IS_SO = re.compile(r"\b(?:is|are|was|were|gives|means|becomes|equals)\s((?:\S+\s){0,7}\S+?)[.!]?\Z")
@@ -155,6 +156,8 @@ def concluded(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
         return said if kind else problem.answer if said and _is_answer(said, problem.answer) else ""
     if kind:
         for sentence in reversed(SENTENCES.split(plain_step(segment))):
+            if right := _RIGHT_SIDE.search(sentence):  # "not False = True"
+                return parse_answer(kind, right[1]) or ""
             *_, said = _SO.split(sentence)  # "It follows, so the argument is valid."
             concludes = said != sentence or CONCLUDES.match(sentence) or _SAYS_YES_OR_NO.match(sentence)
             if concludes and (found := parse_answer(kind, said)):
@@ -207,6 +210,9 @@ _LETTER_JUDGED = re.compile(  # "C is ruled out", "B (COX) fits"
 _DIFFERENCE = re.compile(r"\W*[A-Za-z]\s+-\s+[$(]*(?:[0-9]|[A-Za-z]\b)")  # "B - 5 = 7" is no option
 
 
+_CONDITION = re.compile(r"(?:(?<=[:;.,]\s)|^)(?:if|when|whenever|unless|although|while)\s[^,.\n]*,", re.IGNORECASE | re.MULTILINE)
+
+
 def option_discussed(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
     """The letter of the option a step is about or settles on; empty if it names none or several."""
     return option_at_front(segment, problem) or option_named(segment, problem.choices or ())
@@ -229,11 +235,18 @@ def option_named(segment: str, choices: tuple[str, ...]) -> str:
     text = plain_step(segment)
     named = mentions(text, choices)
     if named and not text[: named[0][0]].strip(" \"'“‘(-*"):  # the step begins with an option's text
-        return chr(65 + named[0][2])
+        joined = len(named) > 1 and re.fullmatch(r"\W*(?:and|or|nor)?\W*", text[named[0][1] : named[1][0]])
+        return "" if joined and named[1][2] != named[0][2] else chr(65 + named[0][2])
     if not (anchors(segment) or CONCLUDES.search(text) or _SINGLES_OUT.search(text)):  # "duress voids it" does not choose "void"
-        as_is = {index for start, end, index in named if choices[index].casefold().endswith(text[start:end].casefold())}
+        conditions = [match.span() for match in _CONDITION.finditer(text)]
+        named = [
+            (start, end, index)
+            for start, end, index in named
+            if choices[index].casefold().endswith(text[start:end].casefold())
+            and not any(first <= start < last for first, last in conditions)
+        ]
+        as_is = {index for _, _, index in named}
         choices = tuple(choice if index in as_is else "" for index, choice in enumerate(choices))
-        named = [mention for mention in named if mention[2] in as_is]
     concluded = parse_answer("option", segment, choices)
     if concluded:
         return concluded

@@ -46,7 +46,11 @@ _WORDS_AT_MOST = 4
 _CHARACTERS_AT_MOST = 28
 _SENTENCES_READ = 3  # at most, from the last one back
 _READ = 300  # characters of a sentence
-_CONDITION = re.compile(r"\s*(?:if|when|since|because|as|after|once|although|while|given that)\b[^,]*,", re.IGNORECASE)
+_CONDITION = re.compile(
+    r"\s*\b(?:(?:at|in|from) the (?:start|beginning|end|first)\b,?"
+    r"|(?:if|when|since|because|as|after|once|although|while|given that)\b[^,]*,)",
+    re.IGNORECASE,
+)
 _NOW = re.compile(r"\b(?:now|then) *\Z", re.IGNORECASE)
 _REPORTS = re.compile(  # "The passage also says that ..."
     r"^(?:[^\s,;]+\s){1,6}?(?:says?|states?|tells?|told|mentions?|notes?|indicates?|shows?|explains?|knows?|reads?|reports?|learn)"
@@ -107,6 +111,12 @@ _PAIR = re.compile(  # "Nia is before Ava", "the order has Nia before Ava", "Bo 
     (before|after|above|below|behind|ahead\sof|next\sto|in\sfront\sof|left\sof|right\sof|[a-z]{3,}er\sthan)\s([A-Z][\w'’-]*)(?=\W*$)""",
     re.VERBOSE,
 )
+_HOLDS = re.compile(  # "Ann has the book and Bo has the ball", "Ann: book, Bo: ball"
+    r"""(?<![\w-])([A-Z][\w'’-]*)(?::|(?:\s(?:now|still|then))?\s(?:has|had|holds|gets|got|keeps|owns|plays
+    |is\s(?:holding|playing|in|at|on|with)|(?:is\s)?danc(?:es|ing)\swith))\s(?:(?:the|an?|his|her|now)\s)*
+    ([\w'’-]+(?:\s(?!and\b|but\b)[\w'’-]+)?)(?=\s*(?:[,.;:!)]|and\b|but\b|while\b|$))""",
+    re.VERBOSE,
+)
 _UNFINISHED = re.compile(r"(?:for|to|a person)\b.*|(?:.*\s)?(?:and|or|was|is|all|prior|that|which)", re.IGNORECASE)
 _SAYS_LITTLE = re.compile(  # alone
     r"(?!(?:closed|opened|locked|unlocked|married|retired|tired|naked|sacred|wicked|hundred|infected|related)$)[a-z]{2,}(?<!e)ed"
@@ -133,6 +143,10 @@ def state(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
     asked = {_stem(word) for word in _WORD.findall(_asked(problem.question))}
     for sentence in reversed(SENTENCES.split(text.strip())[-_SENTENCES_READ:]):
         plain = _REPORTS.sub("", _CONDITION.sub("", " ".join(sentence[:_READ].split())))
+        if len(held := _HOLDS.findall(plain)) > 1:
+            shared = {what.partition(" ")[2] for _, what in held}  # of "red ball" and "blue ball" the colours
+            kept = ", ".join(f"{name}: {what.partition(' ')[0] if len(shared) == 1 else what}" for name, what in held)
+            return kept if len(kept) <= _LONGEST_SERIES else ""
         for verb in reversed(list(_SAYS_WHAT.finditer(plain))):
             series = _SERIES.fullmatch(plain, verb.end())
             if series and len(series[1]) <= _LONGEST_SERIES:
