@@ -163,6 +163,9 @@ STATES = [
     ("They swap, so Ann has the book and Bo has the cup.", "Ann: book, Bo: cup", WHO),
     ("Ann: red ball, Bo: blue ball, Claire: green ball.", "Ann: red, Bo: blue, Claire: green", WHO),
     ("At the start Eve has the cup.", "Eve", WHO),
+    ("I: whales are mammals too.", "mammals", WHO),
+    ("e -> f", "f", WHO),
+    ("Reversed: t, a, c.", "t, a, c", WHO),
     ("Nia is older than Ava.", "Nia older than Ava", WHO),
 ]
 
@@ -297,6 +300,10 @@ BORN = Problem("p", "t", "Eve was born in Cairo. Later Eve moved away.\n\nWhere 
         ("2 * 3 = 6 and 6 + 4 = 10.", "10", SUM),  # what the first comes to is used
         ("So x = 3 and y = 4.", "x=3, y=4", TRAIN),
         ("Hence x - 2 = 0 or x - 3 = 0", "x-2=0, x-3=0", TRAIN),
+        ("12 = 2^2 * 3 and 18 = 2 * 3^2.", "12=2^2*3, 18=2*3^2", TRAIN),
+        ("Area = 3 cm * 4 cm = 12 cm^2", "12", TRAIN),
+        ("9/12 > 8/12.", "9/12>8/12", TRAIN),
+        ("It drives 280 km.", "280 km", dataclasses.replace(TRAIN, answer="280 km")),
         ("1/2 + 1/4 = 3/4", "0.75", SUM),  # as number answers are
         ("So it is 14 × 10⁸ = 1.4 × 10⁹.", "1.4*10^9", TRAIN),
         ("x = 3 or x = -2", "3, -2", TRAIN),

@@ -27,7 +27,8 @@ _UNSETTLED = re.compile(  # what follows a number that is only the first term of
     r"|\([0-9A-Za-z]|[ \t]*\(?[0-9][0-9.]*\)?[ \t]*[+×*/]|[ \t]+(?:divided|times|plus|minus)\b|\)[ \t]?\([0-9A-Za-z]"
 )
 _RATE = re.compile(
-    r"\s?(?:[a-z]+\s)?[a-z]{1,9}\s?/\s?(?:h|hr|hour|s|sec|second|min|minute|day|week|month|year|km|kg|g|l|m|mile|person|piece)s?\b",
+    r"\s?(?:[a-z]+\s)?[a-z]{1,9}\s?/\s?(?:h|hr|hour|s|sec|second|min|minute|day|week|month|year|km|kg|g|l|m|mile|person|piece)s?\b"
+    r"|\s?(?:[ckd]m|ft|feet|inch(?:es)?|yd|yards?|miles?|met(?:er|re)s?|units?|(?<=\s)(?:in|m|s))\^[23](?!\w)",
     re.IGNORECASE,
 )
 _VARIABLE = re.compile(r"\s*(-?[0-9]{1,6}(?:\.[0-9]+)?)\s?([A-Z]|[xyzn])(?![A-Za-z0-9]|\s[0-9])(?!\s*[+×*/-]\s*[0-9A-Za-z])")

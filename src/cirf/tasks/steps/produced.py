@@ -104,13 +104,15 @@ def produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
     )
 
 
-_TABLE_ROW = re.compile(r"(?:^|\n)\|\s[^\n]*?\|\s(?P<last>[^|\n]{1,28}?)\s\|\s*\Z")
+_TABLE_ROW = re.compile(
+    r"(?:^|\n)(?:\|\s[^\n]*?\|\s(?P<last>[^|\n]{1,28}?)\s\||[\w'’-]+(?:\s[\w'’-]+)?\s?(?:->|→)\s?(?P<to>[\w'’-]+(?:\s[\w'’-]+)?)[.;]?)\s*\Z"
+)
 
 
 def _last_cell(segment: str) -> str:
-    """The last cell of a table's row: ``59`` in ``| Ivan | 37 | 59 |``."""
+    """The last cell of a table's row, ``59`` in ``| Ivan | 37 | 59 |``, or what an arrow ends at: ``f`` in ``e -> f``."""
     row = _TABLE_ROW.search(segment)
-    return row["last"].strip() if row else ""
+    return (row["last"] or row["to"]).strip() if row else ""
 
 
 _DATE = re.compile(
@@ -172,6 +174,9 @@ def concluded(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
     for sentence in reversed(sentences):
         if named is not None and (CONCLUDES.match(sentence) or _SINGLES_OUT.search(sentence)) and named.search(sentence):
             return problem.answer
+    amount = numbers_in(problem.answer) - numbers_in(problem.question)  # of "280 km", which "It drives 280 km." restates
+    if amount and numbers_in(sentences[-1]) == amount and named is not None and named.search(sentences[-1]):
+        return problem.answer
     last = _IS_SO.search(sentences[-1]) if named is not None else None  # "The day after Monday is Tuesday."
     return problem.answer if last and _is_answer(last[1], problem.answer) else ""
 

@@ -89,7 +89,8 @@ _BY = re.compile(
     re.IGNORECASE,
 )
 _ENDS = re.compile(
-    r"[,;:()\n\"“”]|\s-\s|\s(?:who|which|that|where|when|whose|how|what|because|since|while|after|before|until|unless|if|as|but|so|than|rather"
+    r"[,;:()\n\"“”]|\s-\s|\s(?:too|as well|who|which|that|where|when|whose|how|what|because|since|while|after|before|until"
+    r"|unless|if|as|but|so|than|rather"
     r"|due|during|without|through|such|like|therefore|thus|hence|now|again|anymore|afterwards|at first|at the)(?=\W|$)"
     r"|(?<!ly)\s(?:[a-z]{3,}ed|used|held|made|dealt|built|known|born|found|set|written|worn|done)(?=\s(?:in|by|for|from|on|to|with|at|of"
     r"|up|around|as|out|between)\s|\W*$)|(?<!ly)\s[a-z]{3,}ing(?=\s(?:in|the|an?|at|on|of|from|with|by|two|three|about)\s)",
@@ -129,6 +130,9 @@ _ITEM = r"[\"“'‘]?(?!(?:it|they|he|she|we|you|so|but|which|who)\b)[\w'’-]+
 _SERIES = re.compile(  # "Ann > Bo > Cy", "red, white and blue"
     rf"({_ITEM}(?:\s?[<>→]\s?{_ITEM})+|{_ITEM}(?:, {_ITEM})+(?:,? and {_ITEM})|{_ITEM}(?:, {_ITEM}){{2,}})[.!]?", re.IGNORECASE
 )
+_LABELLED = re.compile(  # "Reversed: t, a, c"
+    rf"[A-Z][\w'’-]*(?: [\w'’-]+){{0,3}}: ({_ITEM}(?:, {_ITEM}){{2,9}}(?:,? and {_ITEM})?|[\w'’-]+)[.!]?"
+)
 _LONGEST_SERIES = 40  # characters
 
 
@@ -162,6 +166,8 @@ def state(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
                 found = about if about and not _is_known(about, asked) else "" if _EMPTY.fullmatch(about) else found
             if found:
                 return found
+        if label := _LABELLED.fullmatch(plain):
+            return label[1]
     return ""
 
 
