@@ -165,6 +165,8 @@ STATES = [
     ("At the start Eve has the cup.", "Eve", WHO),
     ("I: whales are mammals too.", "mammals", WHO),
     ("e -> f", "f", WHO),
+    ("Bo, who has sung a lot, has many rules including those of cats.", "many rules", WHO),
+    ("The coastal states are Texas, Louisiana, Mississippi, Alabama, and Florida.", "", WHO),  # too long to be one
     ("Reversed: t, a, c.", "t, a, c", WHO),
     ("Nia is older than Ava.", "Nia older than Ava", WHO),
 ]
@@ -299,6 +301,7 @@ BORN = Problem("p", "t", "Eve was born in Cairo. Later Eve moved away.\n\nWhere 
         ("2 * 3 = 6 and 4 * 5 = 20.", "6, 20", SUM),
         ("2 * 3 = 6 and 6 + 4 = 10.", "10", SUM),  # what the first comes to is used
         ("So x = 3 and y = 4.", "x=3, y=4", TRAIN),
+        ("So 2x = 6 and x = 3.", "3", TRAIN),  # what the first leads to
         ("Hence x - 2 = 0 or x - 3 = 0", "x-2=0, x-3=0", TRAIN),
         ("12 = 2^2 * 3 and 18 = 2 * 3^2.", "12=2^2*3, 18=2*3^2", TRAIN),
         ("Area = 3 cm * 4 cm = 12 cm^2", "12", TRAIN),

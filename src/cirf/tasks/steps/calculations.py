@@ -46,7 +46,7 @@ _SIDE_BY_SIDE = re.compile(  # "x = 3 or x = -2", "1/3 = 4/12 and 1/4 = 3/12"
     rf"(?<![\w)])(?<![-+*×÷/=]\s){_EQUATION}(?:(?:[,;]|,?\s(?:or|and))\s{_EQUATION}){{1,5}}(?=[.;!]?\s*$)"
 )
 _NAMES_A_VALUE = re.compile(
-    r"^[^\W\d]\w*(?:[ ]\w+){0,5}:(?!\d)|\b(?P<amount>[0-9.]+\s[a-z]+\s)(?:is|are)\b"
+    r"^[^\W\d]\w*(?:[ ]\w+){0,5}(?:(?<!\d):|:(?!\d))|\b(?P<amount>[0-9.]+\s[a-z]+\s)(?:is|are)\b"
     r"|\b(?:(?:the|its|their|his|her|our)\s[^.\n:]{1,80}?\b(?:is|are|was|equals|becomes)|from\s[^.\n]{1,80}?\s(?:is|are)"
     r"|\w+\([^()\n]{0,40}\)\s(?:is|are)|^(?:so\s)?(?:that|this|it)\s(?:is|makes|equals)"
     r"|(?:starts?|begins?|ends?)\s(?:at|with)|becomes|outputs?|prints?|returns?|displays?)\b(?:\s(?:then|now|thus|therefore|still|also))?",
@@ -180,6 +180,8 @@ def _side_by_side(equations: str, as_written: bool) -> str:
     found = [numbers_in(value) - left for value, left in zip(values, terms, strict=True)]
     if not all(values) or any(terms[place] & set().union(*found[:place]) for place in range(len(terms))):
         return ""
+    if any(left.isalpha() and left in "".join({*lefts[:place]} - {left}) for place, left in enumerate(lefts)):
+        return ""  # "2x = 6 and x = 3"
     named = len(set(lefts)) > 1 and all(re.search("[A-Za-z]", left) for left in lefts)
     return ", ".join(f"{left.replace(' ', '')}={value}" if named else value for left, value in zip(lefts, values, strict=True))
 

@@ -64,7 +64,11 @@ def unworked(segment: str, previous: tuple[str, ...]) -> str:
     that results before it have (``x-2`` in ``He has x - 2 left`` after ``x``)."""
     known = {letter for result in previous for letter in _UNKNOWN.findall(result)}
     text = plain_numbers(strip_annotations(segment))
-    runs = [run for run in _runs(text, within=True) if not set("+-*/^").isdisjoint(run[-1])]
+    runs = [
+        run
+        for run in _runs(text, within=True)
+        if any(len(run[-1]) > 1 and not term[0].isdigit() and term not in "()" for term in run[-1])
+    ]
     return _last((run for run in runs if all(term in known for side in run for term in side if term.isalpha())), text)
 
 
@@ -73,9 +77,9 @@ def _last(runs: Iterable[list[list[str]]], text: str) -> str:
     found = ["=".join(map("".join, run)) for run in runs][-_MOST_BESIDE:]
     bare = re.sub(r"\s", "", text)
     while len(found) > 1 and not all(
-        re.search(rf"{re.escape(a)}(?:[,;]|,?(?:and|or)){re.escape(b)}", bare) for a, b in pairwise(found)
+        "=" in a and re.search(rf"{re.escape(a)}(?:[,;]|,?(?:and|or)){re.escape(b)}", bare) for a, b in pairwise(found)
     ):
-        found.pop(0)
+        found.pop(0)  # "x, or y" is the same thing again
     return ", ".join(found)
 
 

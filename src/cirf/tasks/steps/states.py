@@ -48,7 +48,8 @@ _SENTENCES_READ = 3  # at most, from the last one back
 _READ = 300  # characters of a sentence
 _CONDITION = re.compile(
     r"\s*\b(?:(?:at|in|from) the (?:start|beginning|end|first)\b,?"
-    r"|(?:if|when|since|because|as|after|once|although|while|given that)\b[^,]*,)",
+    r"|(?:if|when|since|because|as|after|once|although|while|given that)\b[^,]*,)"
+    r"|,\swho\b[^,]*,(?=\s(?:is|was|has|had|became)\b)",
     re.IGNORECASE,
 )
 _NOW = re.compile(r"\b(?:now|then) *\Z", re.IGNORECASE)
@@ -89,9 +90,9 @@ _BY = re.compile(
     re.IGNORECASE,
 )
 _ENDS = re.compile(
-    r"[,;:()\n\"“”]|\s-\s|\s(?:too|as well|who|which|that|where|when|whose|how|what|because|since|while|after|before|until"
+    r"[,;:()\n\"“”]|\s-\s|\s(?:too|as well|who|which|that|where|when|whose|how|what|because|since|while|after|before|until|at the"
     r"|unless|if|as|but|so|than|rather"
-    r"|due|during|without|through|such|like|therefore|thus|hence|now|again|anymore|afterwards|at first|at the)(?=\W|$)"
+    r"|due|during|without|through|such|like|therefore|thus|hence|now|again|anymore|afterwards|at first|including)(?=\W|$)"
     r"|(?<!ly)\s(?:[a-z]{3,}ed|used|held|made|dealt|built|known|born|found|set|written|worn|done)(?=\s(?:in|by|for|from|on|to|with|at|of"
     r"|up|around|as|out|between)\s|\W*$)|(?<!ly)\s[a-z]{3,}ing(?=\s(?:in|the|an?|at|on|of|from|with|by|two|three|about)\s)",
     re.IGNORECASE,
@@ -153,8 +154,8 @@ def state(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
             return kept if len(kept) <= _LONGEST_SERIES else ""
         for verb in reversed(list(_SAYS_WHAT.finditer(plain))):
             series = _SERIES.fullmatch(plain, verb.end())
-            if series and len(series[1]) <= _LONGEST_SERIES:
-                return series[1]
+            if series:
+                return series[1] if len(series[1]) <= _LONGEST_SERIES else ""
         for clause in reversed(_CLAUSE.split(plain)):
             if pair := _PAIR.search(clause):
                 return " ".join(pair.groups())
