@@ -107,6 +107,7 @@ def test_a_number_that_an_earlier_step_has_is_not_new() -> None:
         ("Milk in fridges keeps longer.", "", PLACE),  # it chooses nothing
         ("So milk belongs in fridges.", "B", PLACE),
         ("The answer is B.", "B", PLACE),
+        ("So the right form is runs.", "B", dataclasses.replace(PLACE, choices=("run", "runs", "running"))),
         ("Option C", "C", SPEED),
         ("Answer: C", "C", SPEED),
         ("The answer is 21 km/h.", "C", SPEED),
@@ -301,6 +302,9 @@ BORN = Problem("p", "t", "Eve was born in Cairo. Later Eve moved away.\n\nWhere 
         ("2 * 3 = 6 and 4 * 5 = 20.", "6, 20", SUM),
         ("2 * 3 = 6 and 6 + 4 = 10.", "10", SUM),  # what the first comes to is used
         ("So x = 3 and y = 4.", "x=3, y=4", TRAIN),
+        ("6 * 2 = 12\nRéponse : 12", "12", TRAIN),
+        ("17 / 5 = 3 remainder 2.", "3 remainder 2", TRAIN),
+        ("The depth is 1 at the end, not 0.", "1", TRAIN),
         ("So 2x = 6 and x = 3.", "3", TRAIN),  # what the first leads to
         ("Hence x - 2 = 0 or x - 3 = 0", "x-2=0, x-3=0", TRAIN),
         ("12 = 2^2 * 3 and 18 = 2 * 3^2.", "12=2^2*3, 18=2*3^2", TRAIN),

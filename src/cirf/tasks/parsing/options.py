@@ -55,9 +55,12 @@ def mentions(text: str, choices: Sequence[str]) -> list[tuple[int, int, int]]:
         found = re.finditer(rf"(?<!\w){pattern}(?:e?s)?(?!\w)", text, re.IGNORECASE)
         spans.extend((match.start(), match.end(), index) for match in found)
     outer, reach = [], -1  # the furthest end of matches that begin earlier, or as early and are longer
-    for (_, end), group in itertools.groupby(sorted(spans, key=lambda s: (s[0], -s[1])), key=lambda s: s[:2]):
+    for (start, end), group in itertools.groupby(sorted(spans, key=lambda s: (s[0], -s[1])), key=lambda s: s[:2]):
         if reach < end:
-            outer += list(group)
+            same = list(group)
+            outer += [
+                each for each in same if " ".join(choices[each[2]].split()).casefold() == text[start:end].casefold()
+            ] or same
             reach = end
     return sorted(outer)
 

@@ -31,7 +31,7 @@ _RATE = re.compile(
     r"|\s?(?:[ckd]m|ft|feet|inch(?:es)?|yd|yards?|miles?|met(?:er|re)s?|units?|(?<=\s)(?:in|m|s))\^[23](?!\w)",
     re.IGNORECASE,
 )
-_VARIABLE = re.compile(r"\s*(-?[0-9]{1,6}(?:\.[0-9]+)?)\s?([A-Z]|[xyzn])(?![A-Za-z0-9]|\s[0-9])(?!\s*[+×*/-]\s*[0-9A-Za-z])")
+_VARIABLE = re.compile(r"\s*(-?[0-9]{1,6}(?:\.[0-9]+)?)[ ]?([A-Z]|[xyzn])(?!\w|\s[0-9])(?!\s*[+×*/-]\s*[0-9A-Za-z])")
 _UNIT_LETTERS = "ABCFHJKLMNSTVW"  # "= 21 N" is a force, unless N is an unknown elsewhere
 _GROUP = re.compile(  # a set, list, point or interval
     r"\s*(\{[^{}\n]{1,80}\}|\[[^][\n]{1,80}\]|[(\[](?:[-+\w./√π∞ ]+,)+[-+\w./√π∞ ]+[)\]])"
@@ -69,9 +69,10 @@ _UNREAD_FIRST = re.compile(
     rf"[\s$€£¥₹(~-]*(?:Rs\.?\s?)?(?:(?:about|approximately|only|just|exactly)\s)?[$€£¥₹-]?{UNREAD}", re.IGNORECASE
 )
 _CLOCK = re.compile(r"\s*([0-9]{1,3}:[0-9]{1,3}(?:\s?[ap]\.?m\b)?)(?![0-9:])", re.IGNORECASE)  # a ratio too
-_PARTS = re.compile(  # of two units: "1 h 35 min", "5 feet 3 inches"
+_PARTS = re.compile(  # of two units: "1 h 35 min", "5 feet 3 inches"; "3 remainder 2"
     r"\s*([0-9]+\s?(?:h|hrs?|hours?|min(?:ute)?s?|days?|weeks?|years?|ft|feet|foot|lbs?|pounds?|dollars?)"
-    r"(?:\s|\sand\s|,\s)[0-9]+\s?(?:min(?:ute)?s?|s|secs?|seconds?|hours?|days?|weeks?|months?|in|inch(?:es)?|oz|ounces?|cents?))\b",
+    r"(?:\s|\sand\s|,\s)[0-9]+\s?(?:min(?:ute)?s?|s|secs?|seconds?|hours?|days?|weeks?|months?|in|inch(?:es)?|oz|ounces?|cents?)"
+    r"|[0-9]+\s(?:(?:with\s)?(?:a\s)?remainder(?:\sof)?\s|rem?\s|r\s?)[0-9]+)\b",
     re.IGNORECASE,
 )
 _LISTED = re.compile(r"-?[0-9.]*[0-9](?:, -?[0-9.]*[0-9]){1,9}(?![0-9]|[.,][0-9])(?:,? and -?[0-9.]*[0-9])?(?=[.;!]?\s*$)")
@@ -198,7 +199,7 @@ def stated(segment: str) -> str:
 def first_stated(segment: str, known: set[Fraction]) -> str:
     """The only number of a step that is not ``known``, where it is no part of a sum: ``7`` in ``A week has 7 days.``"""
     text = _with_numbers(segment)
-    new = [number for number in find_numbers(text) if number.value not in known]
+    new = [n for n in find_numbers(text) if n.value not in known and not re.search(r"\bnot\s$", _before(text, n))]
     if _only_one(new, text) and not any(_is_part(text, number) for number in new):
         return _short(new[0], text)
     return ""

@@ -66,11 +66,11 @@ _ASIDE = re.compile(
     re.IGNORECASE,
 )
 _SAYS_WHAT = re.compile(
-    r"""(?<=[\w"”)])\s(?:
+    r"""(?<=[\w"”'’)])\s(?:
     (?P<copula>(?:must|will|has|have|had)\s(?:still\s)?(?:be|been)|is|are|was|were|becomes?|became|remains?|stays?
         |turn(?:s|ed)?(?:\s(?:in)?to)?)
     |(?:(?:chang|switch|mov|turn|convert|transform)(?:es?|ed|s)|goes|went|gives?|gave|swaps?|brings?|takes?)\b[^.,;]{0,40}?\s(?:in)?to
-    |(?P<holds>has|have|had|holds?|contains?|includes?|requires?|lacks?|causes?|produces?|provides?|eats?|means|equals?|faces?)
+    |(?P<holds>has|have|had|holds?|contains?|includes?|requires?|lacks?|causes?|produces?|provides?|eats?|uses|features?|mentions?|concerns?|means|equals?|faces?)
     |(?:gives?|gave|yields?|makes?|spells?|forms?)(?=\s["“])
     |(?:lives?|lived|lies?|starts?|sits?|stands?|belongs?|belonged|consists?|consisted|comes?|came|occurs?|occurred|originated|refers?
         |died)\s(?:in|on|at|to|of|from|as|by|with)
