@@ -74,6 +74,7 @@ def test_a_number_that_nobody_named_before(step: str, result: str) -> None:
         ("The first letters are m, g and k.", "m, g and k"),
         ("The loop runs over range(3), which is 0, 1, 2.", "0, 1, 2"),
         ('Putting them together gives "ya".', "ya"),
+        ("Zwei Tage später ist der 3. März 2024.", "3. März 2024"),
         ("7 days from today is January 23, 2020.", "January 23, 2020"),
         ("Adding 7 days gives 01/23/2020.", "01/23/2020"),
         ("The treaty was between Rome and several towns that had rebelled.", ""),
@@ -107,6 +108,7 @@ def test_a_number_that_an_earlier_step_has_is_not_new() -> None:
         ("Milk in fridges keeps longer.", "", PLACE),  # it chooses nothing
         ("So milk belongs in fridges.", "B", PLACE),
         ("The answer is B.", "B", PLACE),
+        ("Ann finished before Bo.", "Ann before Bo", dataclasses.replace(PLACE, choices=("Ann", "Bo", "Cy"))),
         ("So the right form is runs.", "B", dataclasses.replace(PLACE, choices=("run", "runs", "running"))),
         ("Option C", "C", SPEED),
         ("Answer: C", "C", SPEED),
@@ -305,6 +307,10 @@ BORN = Problem("p", "t", "Eve was born in Cairo. Later Eve moved away.\n\nWhere 
         ("6 * 2 = 12\nRéponse : 12", "12", TRAIN),
         ("17 / 5 = 3 remainder 2.", "3 remainder 2", TRAIN),
         ("The depth is 1 at the end, not 0.", "1", TRAIN),
+        ("10% of 80 is 8.", "8", TRAIN),
+        ("He jumps 6 * 3 = 18 times.", "18", TRAIN),
+        ("So x > 7 is False", "no", PRIME),
+        ("答えは1,200円です。", "1,200円", dataclasses.replace(TRAIN, answer="1,200円")),
         ("So 2x = 6 and x = 3.", "3", TRAIN),  # what the first leads to
         ("Hence x - 2 = 0 or x - 3 = 0", "x-2=0, x-3=0", TRAIN),
         ("12 = 2^2 * 3 and 18 = 2 * 3^2.", "12=2^2*3, 18=2*3^2", TRAIN),

@@ -17,6 +17,7 @@ _EQUALS = re.compile(
     r"(?<![<>!])=|≈|\b(?:equals|is equal to)\b"
     r"|(?<=[0-9)])\s?(?:[+×*/÷-]|x|plus|minus|times|divided by)\s?[$(]*[0-9][0-9.,]*"
     r"[^.=\n]{0,30}?\b(?:is|are|gives|makes|leaves)\b"
+    r"|(?:[0-9]\s?%|\bpercent|\b(?:half|thirds?|quarters?|fourths?|fifths?|tenths?)|/\s?[0-9]+)\sof\s(?:(?!which\b)[^.=\n]){1,40}?\b(?:is|are)\b"
     r"|\b[a-z] is\b",
     re.IGNORECASE,
 )
@@ -24,7 +25,8 @@ _LEAD = re.compile(r"\s*(?:Rs\.?\s?)?(?:(?:about|approximately|roughly|only|just
 _UNSETTLED = re.compile(  # what follows a number that is only the first term of more
     r"(?:[ \t]*[A-Za-z]+){0,2}[ \t]*(?:[+×*/÷^]|-(?=\s|[0-9]))[ \t]*[$(]*[ \t]*(?:[0-9]|[A-Za-z](?![A-Za-z]))"
     r"|[ \t]*[+×*÷][ \t]*[A-Za-z]"
-    r"|\([0-9A-Za-z]|[ \t]*\(?[0-9][0-9.]*\)?[ \t]*[+×*/]|[ \t]+(?:divided|times|plus|minus)\b|\)[ \t]?\([0-9A-Za-z]"
+    r"|\([0-9A-Za-z]|[ \t]*\(?[0-9][0-9.]*\)?[ \t]*[+×*/]"
+    r"|[ \t]+(?:divided|plus|minus|times(?!\W*$|[.;,]\s|\s(?:per|each|every|in|on|an?\s(?:day|week|month|year|minute|hour|second))\b))\b|\)[ \t]?\([0-9A-Za-z]"
 )
 _RATE = re.compile(
     r"\s?(?:[a-z]+\s)?[a-z]{1,9}\s?/\s?(?:h|hr|hour|s|sec|second|min|minute|day|week|month|year|km|kg|g|l|m|mile|person|piece)s?\b"

@@ -33,6 +33,7 @@ _NAMED = re.compile(r"(?<=[a-z])\s?[:=]\s?([A-Zb-hj-z])\s?\.?\Z")
 _TERM = r"(?:[0-9][0-9.]{0,15}\s?)?(?:[A-Za-z](?![A-Za-z'’]))?(?:\^[0-9]{1,3}|[²³])?"
 _SIDE = rf"-?\(?(?=[0-9A-Za-z]){_TERM}(?:\s?[-+*/]\s?\(?(?=[0-9A-Za-z]){_TERM}){{0,5}}\)?"
 _COMPARED = re.compile(rf"(?<![\w.$√^)])(?:{_SIDE})(?:\s?(?:[<>]=?|[≤≥≠])\s?{_SIDE}){{1,5}}(?![\w(/^]|\s?[-+*/=<>])")
+_FALSE = re.compile(r"\s(?:is\s(?:false|not\strue|wrong)|fails|does\snot\shold)\b", re.IGNORECASE)
 _NAMED_CHAIN = re.compile(r"(?<![\w-])[A-Z][\w'’-]*(?:\s?[<>]\s?[A-Z][\w'’-]*){1,9}(?!\w)")
 
 
@@ -40,7 +41,7 @@ def compared(segment: str, of_numbers: bool = False) -> str:
     """The last inequality of a step that holds an unknown, ``3x>9`` in ``3x > 9``, or is all of the step or
     one ``of_numbers`` alone, or comparison of names, ``Raj > Eve``."""
     text = plain_numbers(strip_annotations(segment))
-    every = [match[0].replace(" ", "").rstrip(".") for match in _COMPARED.finditer(text)]
+    every = [match[0].replace(" ", "").rstrip(".") for match in _COMPARED.finditer(text) if not _FALSE.match(text, match.end())]
     alone = len(every) == 1 and len(re.findall(r"\w+", _COMPARED.sub("", text))) < 2
     found = [each for each in every if of_numbers or alone or re.search("[A-Za-z]", each)]
     named = [*_NAMED_CHAIN.findall(text), *(each for each in found if each.count("(") == each.count(")"))]

@@ -23,7 +23,7 @@ from cirf.tasks.steps.calculations import (
     written_out,
 )
 from cirf.tasks.steps.equations import compared, introduced, unsolved, unworked
-from cirf.tasks.steps.states import coin_state, state
+from cirf.tasks.steps.states import PAIR, coin_state, state
 from cirf.text.normalise import normalise
 from cirf.text.numerals import UNREAD, find_numbers, number_text, plain, plain_numbers
 
@@ -116,8 +116,9 @@ def _last_cell(segment: str) -> str:
 
 
 _DATE = re.compile(
-    r"\b(?:\d{1,2}/\d{1,2}/\d{2,4}|\d{4}-\d{2}-\d{2}|(?:\d{1,2}\s)?(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]{0,6}\.?"
-    r"(?:\s\d{1,2}(?:st|nd|rd|th)?)?,?\s\d{4})\b",
+    r"\b(?:\d{1,2}/\d{1,2}/\d{2,4}|\d{1,2}\.\d{1,2}\.\d{4}|\d{4}-\d{2}-\d{2}|(?:\d{1,2}(?:\.|er)?\s(?:de\s)?)?(?:jan|feb|fév|mar|mär|apr|abr|avr"
+    r"|may|mai|jun|juin|jul|juil|aug|ago|août|sep|setembro|oct|okt|outubro|nov|dec|dez|déc|dic|ene|fev)[a-zé]{0,7}\.?"
+    r"(?:\s\d{1,2}(?:st|nd|rd|th)?)?,?\s(?:de\s)?\d{4})\b",
     re.IGNORECASE,
 )
 
@@ -141,10 +142,11 @@ _CLOSED_SETS: Mapping[str, AnswerKind] = {
     **dict.fromkeys(("True", "False"), "truth"),
     **dict.fromkeys(("valid", "invalid"), "validity"),
 }
-_RIGHT_SIDE = re.compile(r"=\s(yes|no|true|false|valid|invalid)\W*\Z", re.IGNORECASE)
+_RIGHT_SIDE = re.compile(r"(?:=|[<>]\s?\S+\sis)\s(yes|no|true|false|valid|invalid)\W*\Z", re.IGNORECASE)
 _SO = re.compile(r"[,;] (?:and )?(?:so|therefore|thus|hence) ", re.IGNORECASE)
 _SINGLES_OUT = re.compile(r"\bonly\b|\bof the (?:above|given|listed)\b", re.IGNORECASE)
 _IS_SO = re.compile(r"\b(?:is|are|was|were|gives|means|becomes|equals)\s((?:\S+\s){0,7}\S+?)[.!]?\Z")
+_COPULA = re.compile(r"(?:です|である|입니다|이다)\W*\Z")
 _ARTICLE = re.compile(r"\A(?:an?|the)\s+", re.IGNORECASE)
 
 
@@ -198,6 +200,7 @@ def _plain(text: str) -> str:
 
 def _is_answer(found: str, answer: str) -> bool:
     """Whether a text is the answer, articles, the plural, LaTeX and the unit of a number apart."""
+    found = _COPULA.sub("", found)
     said, expected = (_ARTICLE.sub("", normalise_text(_plain(text))) for text in (found, answer))
     if not expected:  # nothing but signs
         return found.strip() == answer.strip()
@@ -240,7 +243,7 @@ def option_named(segment: str, choices: tuple[str, ...]) -> str:
     text = plain_step(segment)
     named = mentions(text, choices)
     if named and not text[: named[0][0]].strip(" \"'“‘(-*"):  # the step begins with an option's text
-        joined = len(named) > 1 and re.fullmatch(r"\W*(?:and|or|nor)?\W*", text[named[0][1] : named[1][0]])
+        joined = len(named) > 1 and (re.fullmatch(r"\W*(?:and|or|nor)?\W*", text[named[0][1] : named[1][0]]) or PAIR.match(text))
         return "" if joined and named[1][2] != named[0][2] else chr(65 + named[0][2])
     if not (anchors(segment) or CONCLUDES.search(text) or _SINGLES_OUT.search(text)):  # "duress voids it" does not choose "void"
         conditions = [match.span() for match in _CONDITION.finditer(text)]

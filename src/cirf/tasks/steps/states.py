@@ -107,7 +107,7 @@ _EMPTY = re.compile(
     r"|well|home|to have .*)",
     re.IGNORECASE,
 )
-_PAIR = re.compile(  # "Nia is before Ava", "the order has Nia before Ava", "Bo came ahead of Cy"
+PAIR = re.compile(  # "Nia is before Ava", "the order has Nia before Ava", "Bo came ahead of Cy"
     r"""(?<![\w-])([A-Z][\w'’-]*)\s(?:(?:must|has\sto|will|would|should)\s)?(?:(?:is|was|be|sits?|sat|stands?|comes?|came|lives?|ranks?
     |finish(?:es|ed)|arrive[sd]?|runs?|ran|goes|went|speaks?|spoke)\s)?(?:(?:immediately|directly|right|just|still|to\sthe)\s){0,2}
     (before|after|above|below|behind|ahead\sof|next\sto|in\sfront\sof|left\sof|right\sof|[a-z]{3,}er\sthan)\s([A-Z][\w'’-]*)(?=\W*$)""",
@@ -157,7 +157,7 @@ def state(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
             if series:
                 return series[1] if len(series[1]) <= _LONGEST_SERIES else ""
         for clause in reversed(_CLAUSE.split(plain)):
-            if pair := _PAIR.search(clause):
+            if pair := PAIR.search(clause):
                 return " ".join(pair.groups())
             clause = _ASIDE.sub("", clause)
             match = _SAYS_WHAT.search(clause)
