@@ -26,7 +26,8 @@ _UNSETTLED = re.compile(  # what follows a number that is only the first term of
     r"(?:[ \t]*[A-Za-z]+){0,2}[ \t]*(?:[+×*/÷^]|-(?=\s|[0-9]))[ \t]*[$(]*[ \t]*(?:[0-9]|[A-Za-z](?![A-Za-z]))"
     r"|[ \t]*[+×*÷][ \t]*[A-Za-z]"
     r"|\([0-9A-Za-z]|[ \t]*\(?[0-9][0-9.]*\)?[ \t]*[+×*/]"
-    r"|[ \t]+(?:divided|plus|minus|times(?!\W*$|[.;,]\s|\s(?:per|each|every|in|on|an?\s(?:day|week|month|year|minute|hour|second))\b))\b"
+    r"|[ \t]+(?:divided|plus|minus"  # "18 times a week" is an amount
+    r"|times(?!\W*$|[.;,]\s|\s(?:per|each|every|in|on|an?\s(?:day|week|month|year|minute|hour|second))\b))\b"
     r"|\)[ \t]?\([0-9A-Za-z]"
 )
 _RATE = re.compile(
