@@ -28,6 +28,7 @@ from cirf.text.sentences import sentences
         "1. add them\n2. halve it",
         "1) add them\n2) halve it",
         "(1) add them\n(2) halve it",
+        "(0) add them\n(1) halve it",
         "**1.** add them\n**2.** halve it",
         "1. **add them**\n2. **halve it**",
         "To solve this:\n\n1. add them\n\n2. halve it",

@@ -131,6 +131,10 @@ OPTIONS = [
     ("A is wrong and B is wrong, so I choose C.", CHOICES, "C"),
     ("Option C is the best answer.", CHOICES, "C"),
     ("(C) is the correct choice.", CHOICES, "C"),
+    ("Also ist Antwort C richtig.", CHOICES, "C"),
+    ("La opción correcta es la C.", CHOICES, "C"),
+    ("L'option C est correcte.", CHOICES, "C"),
+    ("A resposta é a letra C.", CHOICES, "C"),
     ("A. roof - no.\nB. room - no.\n\nThus the answer is C.", CHOICES, "C"),
     (
         "To find the answer to the question, let's look:\n\nA. roof - no.\n\nThe best choice that fits is:\n\n**C. floor**",

@@ -244,6 +244,7 @@ FRUIT = ["apple", "chair", "lamp"]
 OPTIONS: list[dict[str, Any]] = [
     {"choices": ["A) apple", "B) chair", "C) lamp"], "answer": "(b)"},
     {"options": FRUIT, "answer": "B. chair"},
+    {"options": FRUIT, "answer_idx": "B"},
     {"options": "a ) apple , b ) chair , c ) lamp", "correct": "b"},
     {"choices": {"label": ["A", "B", "C"], "text": FRUIT}, "answerKey": "B"},
     {"choices": {"label": ["1", "2", "3"], "text": FRUIT}, "answerKey": "2"},

@@ -74,6 +74,7 @@ def test_a_number_that_nobody_named_before(step: str, result: str) -> None:
         ("The first letters are m, g and k.", "m, g and k"),
         ("The loop runs over range(3), which is 0, 1, 2.", "0, 1, 2"),
         ('Putting them together gives "ya".', "ya"),
+        ("Zwei Tage später ist der 3. März 2024.", "3. März 2024"),
         ("7 days from today is January 23, 2020.", "January 23, 2020"),
         ("Adding 7 days gives 01/23/2020.", "01/23/2020"),
         ("The treaty was between Rome and several towns that had rebelled.", ""),
@@ -102,7 +103,13 @@ def test_a_number_that_an_earlier_step_has_is_not_new() -> None:
         ("A. oven - it is hot.", "A", PLACE),
         ("Option C is wrong because milk spills.", "C", PLACE),
         ("Of these only a fridge is cold.", "B", PLACE),
+        ("Oven and bed are warm places.", "warm places", PLACE),
+        ("When it is in a bed, milk gets sour.", "", PLACE),
+        ("Milk in fridges keeps longer.", "", PLACE),  # it chooses nothing
+        ("So milk belongs in fridges.", "B", PLACE),
         ("The answer is B.", "B", PLACE),
+        ("Ann finished before Bo.", "Ann before Bo", dataclasses.replace(PLACE, choices=("Ann", "Bo", "Cy"))),
+        ("So the right form is runs.", "B", dataclasses.replace(PLACE, choices=("run", "runs", "running"))),
         ("Option C", "C", SPEED),
         ("Answer: C", "C", SPEED),
         ("The answer is 21 km/h.", "C", SPEED),
@@ -122,6 +129,7 @@ def test_options(step: str, result: str, problem: Problem) -> None:
     [
         ("So the answer is yes.", "yes", YES),
         ("No, they drown.", "no", YES),
+        ("not False = True.", "yes", YES),
         ("17 / 2 = 8.5, so no.", "8.5", YES),
         ("The answer is Eve.", "Eve", WHO),
         ("So the answer is no.", "no", COIN),
@@ -153,6 +161,17 @@ STATES = [
     ("Dan moves the cup to Eve.", "Eve", WHO),
     ("So Eve has the cup.", "Eve", WHO),  # what the question has already says nothing
     ('The last letter is "k".', "k", WHO),
+    ("Clue 2 is kept, so the order has Nia before Ava.", "Nia before Ava", WHO),
+    ("By rules 1 and 3, Bo must be immediately to the left of Cy.", "Bo left of Cy", WHO),
+    ("They swap, so Ann has the book and Bo has the cup.", "Ann: book, Bo: cup", WHO),
+    ("Ann: red ball, Bo: blue ball, Claire: green ball.", "Ann: red, Bo: blue, Claire: green", WHO),
+    ("At the start Eve has the cup.", "Eve", WHO),
+    ("I: whales are mammals too.", "mammals", WHO),
+    ("e -> f", "f", WHO),
+    ("Bo, who has sung a lot, has many rules including those of cats.", "many rules", WHO),
+    ("The coastal states are Texas, Louisiana, Mississippi, Alabama, and Florida.", "", WHO),  # too long to be one
+    ("Reversed: t, a, c.", "t, a, c", WHO),
+    ("Nia is older than Ava.", "Nia older than Ava", WHO),
 ]
 
 
@@ -280,7 +299,24 @@ BORN = Problem("p", "t", "Eve was born in Cairo. Later Eve moved away.\n\nWhere 
         ("F = 7 kg · 3 m/s² = 21 N.", "21", TRAIN),  # a unit, no unknown
         ("Let N be the rest. 3 N + 2 N = 5 N", "5N", TRAIN),
         ("P(red) = 5/8.", "5/8", CHANCE),
-        ("1/3 = 4/12 and 1/4 = 3/12", "3/12", CHANCE),
+        ("1/3 = 4/12 and 1/4 = 3/12", "4/12, 3/12", CHANCE),
+        ("1/3 = 4/12 and 1/4 = 3/12", "4/12, 3/12", dataclasses.replace(SUM, answer="7/12")),
+        ("2 * 3 = 6 and 4 * 5 = 20.", "6, 20", SUM),
+        ("2 * 3 = 6 and 6 + 4 = 10.", "10", SUM),  # what the first comes to is used
+        ("So x = 3 and y = 4.", "x=3, y=4", TRAIN),
+        ("6 * 2 = 12\nRéponse : 12", "12", TRAIN),
+        ("17 / 5 = 3 remainder 2.", "3 remainder 2", TRAIN),
+        ("The depth is 1 at the end, not 0.", "1", TRAIN),
+        ("10% of 80 is 8.", "8", TRAIN),
+        ("He jumps 6 * 3 = 18 times.", "18", TRAIN),
+        ("So x > 7 is False", "no", PRIME),
+        ("答えは1,200円です。", "1,200円", dataclasses.replace(TRAIN, answer="1,200円")),
+        ("So 2x = 6 and x = 3.", "3", TRAIN),  # what the first leads to
+        ("Hence x - 2 = 0 or x - 3 = 0", "x-2=0, x-3=0", TRAIN),
+        ("12 = 2^2 * 3 and 18 = 2 * 3^2.", "12=2^2*3, 18=2*3^2", TRAIN),
+        ("Area = 3 cm * 4 cm = 12 cm^2", "12", TRAIN),
+        ("9/12 > 8/12.", "9/12>8/12", TRAIN),
+        ("It drives 280 km.", "280 km", dataclasses.replace(TRAIN, answer="280 km")),
         ("1/2 + 1/4 = 3/4", "0.75", SUM),  # as number answers are
         ("So it is 14 × 10⁸ = 1.4 × 10⁹.", "1.4*10^9", TRAIN),
         ("x = 3 or x = -2", "3, -2", TRAIN),
@@ -301,6 +337,11 @@ def test_a_value_is_whole(step: str, result: str, problem: Problem) -> None:
         ("**Output:** `75`", "75"),
         ("t starts at 7.", "7"),
         ("The first is 8 m, while the second is 7 m.", "8, 7"),
+        ("From 8:50 to 8:58 is 8 min.", "8"),
+        ("range(3) is 0, 1, 2.", "0, 1, 2"),
+        ("The third of them is 4, which is less than 7.", "4"),
+        ("Swap 4 and 7: 75, 7, 4.", "75, 7, 4"),
+        ("Of those that leave after 8 there are two: Ann (4), Bo (7).", ""),
         ("The price of 4 eggs is needed.", ""),
         ("The number of pens is 4 more than 7.", ""),
         ("Bo has 8 pens.", ""),

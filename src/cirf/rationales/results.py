@@ -69,7 +69,7 @@ class RuleWriter:
             again = steps.rule == "function" and result == next(filter(None, reversed(results)), "")
             results.append("" if again else result)
         known = task.in_our_notation(problem).question
-        values = _used(segments, results, known) if self.used else [[result] for result in results]
+        values = _used(segments, results, known) if self.used else [_each(result) for result in results]
         return tuple(self._text(row, segment) for row, segment in zip(values, segments, strict=True))
 
     def _text(self, values: Sequence[str], segment: str) -> str:
@@ -80,6 +80,12 @@ class RuleWriter:
             return bare
         full = ", ".join(working(value, segment) + name for value, name in zip(values, named, strict=True))
         return full if len(full) <= self.longest else bare
+
+
+def _each(result: str) -> list[str]:
+    """The numbers that a result lists, else the result."""
+    listed = result.split(", ")
+    return listed if None not in map(number_value, listed) else [result]
 
 
 def _concludes(segment: str) -> bool:

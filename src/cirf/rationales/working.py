@@ -13,7 +13,7 @@ from cirf.text.numerals import plain_numbers
 _TOKEN = re.compile(
     r"""(?P<number>(?:(?<![\w)\]}%.])(?<![\w)\]}%.]\s)-)?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:\s?%)?)
     |(?P<sign>[+*×·÷/-]|\b(?:plus|minus|times|multiplied\ by|divided\ by|x|of)\b)
-    |(?P<open>[(\[{])|(?P<close>[)\]}])|(?P<word>[a-z][\w'-]*(?:/[a-z]\w*[²³]?)?)|(?P<other>[^\s$£€])""",
+    |(?P<open>[(\[{])|(?P<close>[)\]}])|(?P<word>[a-z][\w'-]*(?:/[a-z]\w*[²³]?)?)|(?P<other>[^\s$£€¥₹])""",
     re.VERBOSE | re.IGNORECASE,
 )
 _SIGNS = {"×": "*", "·": "*", "÷": "/", "plus": "+", "minus": "-", "times": "*", "multiplied by": "*", "divided by": "/"}
@@ -34,11 +34,15 @@ def working(number: str, step: str) -> str:
     _, dot, decimals = number.rstrip("%").partition(".")
     share = number.endswith("%") and "%" in plain_numbers(step)
     slack = Fraction(1, 2 * 10 ** len(decimals)) if dot else Fraction(0)
-    for terms in reversed(list(_calculations(plain_numbers(strip_annotations(step))))):
+    text = plain_numbers(strip_annotations(step))
+    fraction = ""  # what it comes to, written as a quotient: "= 1/4" behind "1/2 * 1/2"
+    for terms in reversed(list(_calculations(text))):
         found = evaluate(terms) if "".join(terms) != number else None
         if found is not None and min(abs(found - value), abs(100 * found - value) if share else slack + 1) <= slack:
-            return "".join(terms) + "="
-    return left_side(number, step)
+            if len(terms) != 3 or not re.search(rf"[=≈]\s?{terms[0]}\s?/\s?{terms[2]}(?!\d|[/.]\d|\s?[=*+-])", text):
+                return "".join(terms) + "="
+            fraction = fraction or "".join(terms) + "="
+    return fraction or left_side(number, step)
 
 
 def _calculations(text: str) -> Iterator[list[str]]:

@@ -99,13 +99,13 @@ class Planner:
         gathered = section.model_dump(exclude={"teacher"}) | self.rules
         rationales = self._add("rationales", gathered, found, data.rationales, version=5)
         cut = keys.segments(self.recipe) | keys.drawing(self.recipe) | keys.certifying(self.recipe)
-        self.steps["segments"] = self._add("segments", cut, learnt | {"rationales": rationales}, data.segments, version=5)
+        self.steps["segments"] = self._add("segments", cut, learnt | {"rationales": rationales}, data.segments, version=6)
 
     def _results(self) -> None:
         written = keys.results(self.recipe) | self.rules
         if self.recipe.results.by == "llm":
             written |= self.seed | {"writer": keys.asking(self.recipe.results.writer), "template": writer_prompt(self.recipe)}
-        self._add("results", written, self.steps | result_files(self.recipe), data.results, version=4)
+        self._add("results", written, self.steps | result_files(self.recipe), data.results, version=5)
 
     def _codebooks(self) -> dict[int, StagePlan]:
         recipe = self.recipe

@@ -187,7 +187,7 @@ def _series(marks: Sequence[Mark], text: str, gaps: bool = False) -> tuple[Mark,
 
 
 def _all_series(marks: Sequence[Mark], gaps: bool = False) -> list[tuple[Mark, ...]]:
-    """Every rising series among marks of one style. A 1 opens a series, within the one before it if that goes on later. With
+    """Every rising series among marks of one style. A 1, or a 0, opens one, within the one before it if that goes on later. With
     ``gaps`` a series may open with any number, skip numbers, and take one up again."""
     found: list[list[Mark]] = []
     opened: list[list[Mark]] = []
@@ -196,7 +196,7 @@ def _all_series(marks: Sequence[Mark], gaps: bool = False) -> list[tuple[Mark, .
         depth = next((d for d in range(len(opened), 0, -1) if opened[d - 1][-1].number + 1 == mark.number), 0)
         if depth:
             del opened[depth:]
-        elif mark.number == 1 or (gaps and not opened):
+        elif mark.number < 2 or (gaps and not opened):
             opened = [*opened[-_DEEP:], []]
             found.append(opened[-1])
         elif not gaps or (mark.number > opened[-1][-1].number and last.get(opened[-1][-1].number + 1, -1) > mark.start):

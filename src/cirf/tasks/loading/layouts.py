@@ -7,7 +7,7 @@ Recognised by their fields, in this order::
     prompt, problem, instruction (with input), query     the question
     context, passage, hint                               what comes before the question
     completion, response, output, solution, target       the target; with an ``answer``, the rationale
-    final_answer, answer_key, correct, label, ...        the answer
+    final_answer, answer_key, correct, answer_idx, ...   the answer
     steps or facts (lists), cot, reasoning, explanation  the rationale
     choices, options, columns A, B, ...                  the options (`cirf.tasks.loading.choices`)
 
@@ -44,6 +44,12 @@ _ANSWERS = (
         "final",
         "label",
         "cop",
+        "answer_idx",
+        "answer_index",
+        "correct_idx",
+        "correct_index",
+        "correct_answer_index",
+        "correct_choice",
     ),
 )
 _RATIONALES = (

@@ -20,8 +20,9 @@ _ANSWER_IS = re.compile(
     re.IGNORECASE,
 )
 _ANSWER_ELSEWHERE = re.compile(  # in other languages
-    r"(?:\b(?:antwort|réponse|respuesta|resposta|risposta|ответ)\b(?:\s+(?:\w+\s+)?(?:ist|lautet|est|es|é|è)\b|\s?[:=]|\s[-–—]|\s(?=\(?[A-Z]\)?[.!]?\s*(?:\n|$)))"
-    r"|(?:答案|答え)\s?(?:是|为|為|は|[:：=])|उत्तर\s?[:=])\s*:?\s*" + SAID,
+    r"(?:\b(?:opción|opção|opzione|antwort|antwoord|réponse|respuesta|resposta|risposta|ответ|odpowiedź|cevap|svar(?:et)?)\b(?:\s+(?:\w+\s+)?(?:ist|lautet|is|est|es|é|è|to|är|er)\b|\s?[:=]|\s[-–—]|\s(?=\(?[A-Z]\)?[.!]?\s*(?:\n|$)))"
+    r"|(?:答案|答え|정답|답|الجواب|الإجابة|đáp án)\s?(?:是|为|為|は|은|는|là|هو|هي|[:：=])|उत्तर\s?[:=])\s*:?\s*"
+    r"(?:(?:la|el|le|die|a|o|il)\s+(?:\w+\s+)?(?=\(?(?-i:[A-Z])\b))?" + SAID,
     re.IGNORECASE,
 )
 _ANSWER_IS_NOT = re.compile(

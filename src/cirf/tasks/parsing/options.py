@@ -24,7 +24,9 @@ _CHOOSE = re.compile(
 )
 _IS_RIGHT = re.compile(
     r"(?<!if )(?<!whether )(?<!n't think )(?<!not think )(?<!\b[A-Z] or )(?<!\b[A-Z]\) or )(?<!\b[A-Z] and )(?<!\b[A-Z]\) and )"
-    r"((?:\boption\s+|\bchoice\s+)?\(?\b[A-Z]\b\)?)\W{0,4}\s(?:is|would be) (?:the |clearly )?(?:correct|right|best|most)\b"
+    r"(?:\b(?:[Aa]ntwort|[Oo]pción|[Oo]pção|[Rr]éponse|[Rr]espuesta|[Rr]esposta|[Oo]pzione)\s+)?"
+    r"((?:\boption\s+|\bchoice\s+)?\(?\b[A-Z]\b\)?)\W{0,4}\s(?:(?:is|would be) (?:the |clearly )?(?:correct|right|best|most)"
+    r"|(?:(?:ist|est|es|é|è|está)\s)?(?:la\s)?(?:richtig|korrekt|correcte|correcta|correta|corretta|juste|bonne))\b"
 )
 _LONE = r"(?:\([a-z]\)|[b-h]\b(?!['’-])|a(?=[.,;:)]|\sis\b|\s*$))"
 _SMALL = re.compile(  # "option (b)", "choice c is right", "(b) is correct"; not "an option a person has"
@@ -53,9 +55,12 @@ def mentions(text: str, choices: Sequence[str]) -> list[tuple[int, int, int]]:
         found = re.finditer(rf"(?<!\w){pattern}(?:e?s)?(?!\w)", text, re.IGNORECASE)
         spans.extend((match.start(), match.end(), index) for match in found)
     outer, reach = [], -1  # the furthest end of matches that begin earlier, or as early and are longer
-    for (_, end), group in itertools.groupby(sorted(spans, key=lambda s: (s[0], -s[1])), key=lambda s: s[:2]):
+    for (start, end), group in itertools.groupby(sorted(spans, key=lambda s: (s[0], -s[1])), key=lambda s: s[:2]):
         if reach < end:
-            outer += list(group)
+            same = list(group)
+            outer += [
+                each for each in same if " ".join(choices[each[2]].split()).casefold() == text[start:end].casefold()
+            ] or same
             reach = end
     return sorted(outer)
 

@@ -17,6 +17,7 @@ _EQUALS = re.compile(
     r"(?<![<>!])=|≈|\b(?:equals|is equal to)\b"
     r"|(?<=[0-9)])\s?(?:[+×*/÷-]|x|plus|minus|times|divided by)\s?[$(]*[0-9][0-9.,]*"
     r"[^.=\n]{0,30}?\b(?:is|are|gives|makes|leaves)\b"
+    r"|(?:[0-9]\s?%|\bpercent|\b(?:half|thirds?|quarters?|fourths?|fifths?|tenths?)|/\s?[0-9]+)\sof\s(?:(?!which\b)[^.=\n]){1,40}?\b(?:is|are)\b"
     r"|\b[a-z] is\b",
     re.IGNORECASE,
 )
@@ -24,13 +25,17 @@ _LEAD = re.compile(r"\s*(?:Rs\.?\s?)?(?:(?:about|approximately|roughly|only|just
 _UNSETTLED = re.compile(  # what follows a number that is only the first term of more
     r"(?:[ \t]*[A-Za-z]+){0,2}[ \t]*(?:[+×*/÷^]|-(?=\s|[0-9]))[ \t]*[$(]*[ \t]*(?:[0-9]|[A-Za-z](?![A-Za-z]))"
     r"|[ \t]*[+×*÷][ \t]*[A-Za-z]"
-    r"|\([0-9A-Za-z]|[ \t]*\(?[0-9][0-9.]*\)?[ \t]*[+×*/]|[ \t]+(?:divided|times|plus|minus)\b|\)[ \t]?\([0-9A-Za-z]"
+    r"|\([0-9A-Za-z]|[ \t]*\(?[0-9][0-9.]*\)?[ \t]*[+×*/]"
+    r"|[ \t]+(?:divided|plus|minus"  # "18 times a week" is an amount
+    r"|times(?!\W*$|[.;,]\s|\s(?:per|each|every|in|on|an?\s(?:day|week|month|year|minute|hour|second))\b))\b"
+    r"|\)[ \t]?\([0-9A-Za-z]"
 )
 _RATE = re.compile(
-    r"\s?(?:[a-z]+\s)?[a-z]{1,9}\s?/\s?(?:h|hr|hour|s|sec|second|min|minute|day|week|month|year|km|kg|g|l|m|mile|person|piece)s?\b",
+    r"\s?(?:[a-z]+\s)?[a-z]{1,9}\s?/\s?(?:h|hr|hour|s|sec|second|min|minute|day|week|month|year|km|kg|g|l|m|mile|person|piece)s?\b"
+    r"|\s?(?:[ckd]m|ft|feet|inch(?:es)?|yd|yards?|miles?|met(?:er|re)s?|units?|(?<=\s)(?:in|m|s))\^[23](?!\w)",
     re.IGNORECASE,
 )
-_VARIABLE = re.compile(r"\s*(-?[0-9]{1,6}(?:\.[0-9]+)?)\s?([A-Z]|[xyzn])(?![A-Za-z0-9]|\s[0-9])(?!\s*[+×*/-]\s*[0-9A-Za-z])")
+_VARIABLE = re.compile(r"\s*(-?[0-9]{1,6}(?:\.[0-9]+)?)[ ]?([A-Z]|[xyzn])(?!\w|\s[0-9])(?!\s*[+×*/-]\s*[0-9A-Za-z])")
 _UNIT_LETTERS = "ABCFHJKLMNSTVW"  # "= 21 N" is a force, unless N is an unknown elsewhere
 _GROUP = re.compile(  # a set, list, point or interval
     r"\s*(\{[^{}\n]{1,80}\}|\[[^][\n]{1,80}\]|[(\[](?:[-+\w./√π∞ ]+,)+[-+\w./√π∞ ]+[)\]])"
@@ -39,18 +44,21 @@ _GROUP = re.compile(  # a set, list, point or interval
 _MULTIPLE = re.compile(  # of pi or of a root: "25π", "2√3/3"
     r"\s*(-?[$]?(?:[0-9]+(?:\.[0-9]+|/[0-9]+)?)?\s?(?:π|pi\b|√\s?(?:[0-9]+(?:\.[0-9]+)?|\([^()\n]{1,12}\))(?:\s?π)?)(?:\s?/\s?[0-9]+)?)(?!\s?[+×*/^-]\s?\S|[\w(])"
 )
-_TWO_VALUES = re.compile(  # "x = 3 or x = -2"
-    r"(?<!\w)([A-Za-z])\s?=\s?(-?[0-9]+(?:\.[0-9]+)?)(?:,|,?\s(?:or|and))\s\1\s?=\s?(-?[0-9]+(?:\.[0-9]+)?)(?=[.;!]?\s*$)"
+_TERM = r"\(?(?:[0-9][0-9.]*[A-Za-z]?|[A-Za-z])(?!\w)\)?"
+_EQUATION = rf"-?{_TERM}(?:\s?[-+*×÷/]\s?{_TERM}){{0,9}}\s?=\s?[$€£]?-?[0-9]+(?:\.[0-9]+)?(?:/[0-9]+)?%?"
+_SIDE_BY_SIDE = re.compile(  # "x = 3 or x = -2", "1/3 = 4/12 and 1/4 = 3/12"
+    rf"(?<![\w)])(?<![-+*×÷/=]\s){_EQUATION}(?:(?:[,;]|,?\s(?:or|and))\s{_EQUATION}){{1,5}}(?=[.;!]?\s*$)"
 )
 _NAMES_A_VALUE = re.compile(
-    r"^(?:[^\W\d]\w*[ ]){0,5}[^\W\d]\w*:|\b(?P<amount>[0-9.]+\s[a-z]+\s)(?:is|are)\b"
-    r"|\b(?:(?:the|its|their|his|her|our)\s[^.\n:]{1,80}?\b(?:is|are|was|equals|becomes)"
+    r"^[^\W\d]\w*(?:[ ]\w+){0,5}(?:(?<!\d):|:(?!\d))|\b(?P<amount>[0-9.]+\s[a-z]+\s)(?:is|are)\b"
+    r"|\b(?:(?:the|its|their|his|her|our)\s[^.\n:]{1,80}?\b(?:is|are|was|equals|becomes)|from\s[^.\n]{1,80}?\s(?:is|are)"
+    r"|\w+\([^()\n]{0,40}\)\s(?:is|are)|^(?:so\s)?(?:that|this|it)\s(?:is|makes|equals)"
     r"|(?:starts?|begins?|ends?)\s(?:at|with)|becomes|outputs?|prints?|returns?|displays?)\b(?:\s(?:then|now|thus|therefore|still|also))?",
     re.IGNORECASE,
 )
 _ENDS = re.compile(  # of a clause, after a value and its unit
     r"(?:\s?(?!(?:more|less|fewer|times|of|and|or|to|than|while)\b)[^\W\d_][\w/·²³]*|\s?[%°€£¥][A-Z]?){0,3}"
-    r"(?:\W*$|(?P<more>[,;]?\s(?:and|while|but)\s))",
+    r"(?:\W*$|,\swhich\s|(?P<more>[,;]?\s(?:and|while|but)\s))",
     re.IGNORECASE,
 )
 _READ = 300  # characters of a sentence
@@ -65,16 +73,18 @@ _UNREAD_FIRST = re.compile(
     rf"[\s$€£¥₹(~-]*(?:Rs\.?\s?)?(?:(?:about|approximately|only|just|exactly)\s)?[$€£¥₹-]?{UNREAD}", re.IGNORECASE
 )
 _CLOCK = re.compile(r"\s*([0-9]{1,3}:[0-9]{1,3}(?:\s?[ap]\.?m\b)?)(?![0-9:])", re.IGNORECASE)  # a ratio too
-_PARTS = re.compile(  # of two units: "1 h 35 min", "5 feet 3 inches"
+_PARTS = re.compile(  # of two units: "1 h 35 min", "5 feet 3 inches"; "3 remainder 2"
     r"\s*([0-9]+\s?(?:h|hrs?|hours?|min(?:ute)?s?|days?|weeks?|years?|ft|feet|foot|lbs?|pounds?|dollars?)"
-    r"(?:\s|\sand\s|,\s)[0-9]+\s?(?:min(?:ute)?s?|s|secs?|seconds?|hours?|days?|weeks?|months?|in|inch(?:es)?|oz|ounces?|cents?))\b",
+    r"(?:\s|\sand\s|,\s)[0-9]+\s?(?:min(?:ute)?s?|s|secs?|seconds?|hours?|days?|weeks?|months?|in|inch(?:es)?|oz|ounces?|cents?)"
+    r"|[0-9]+\s(?:(?:with\s)?(?:a\s)?remainder(?:\sof)?\s|rem?\s|r\s?)[0-9]+)\b",
     re.IGNORECASE,
 )
 _LISTED = re.compile(r"-?[0-9.]*[0-9](?:, -?[0-9.]*[0-9]){1,9}(?![0-9]|[.,][0-9])(?:,? and -?[0-9.]*[0-9])?(?=[.;!]?\s*$)")
 _GIVES = re.compile(
     r"\b(?:leaves?|leaving|gives?(?:\s+us)?|makes?|making|comes? to|amounts? to|adds? up to|result(?:s|ing)? in|totals?|yields?|"
     r"brings?\s[^.]{0,40}?\bto|outputs?|prints?|returns?|displays?|which is|left with|for a total of|remaining|"
-    r"the (?:sum|total|difference|product|quotient|result|remainder) is)\s+(?:\w+\s+){0,2}?(?=[$-]?[0-9])",
+    r"the (?:sum|total|difference|product|quotient|result|remainder) is)\s+"
+    r"(?:(?!(?:less|more|\w+er|than)\b)\w+\s+){0,2}?(?=[$-]?[0-9])",
     re.IGNORECASE,
 )
 _RESTATED = re.compile(
@@ -86,7 +96,8 @@ _RESTATED = re.compile(
 CONCLUDES = re.compile(
     r"^[^\w\n]*(?:(?:so|thus|therefore|hence|finally|in total|in summary|altogether|in conclusion|conclusion|final answer|"
     r"this means|that means|daher|somit|folglich|insgesamt|donc|ainsi|au total|por (?:lo )?tanto|así que|en total|portanto|"
-    r"quindi|итак|значит|следовательно|таким образом)\b|所以|因此|综上|よって|したがって|इसलिए)",
+    r"quindi|dunque|entonces|logo|alors|deshalb|demnach|dus|więc|also (?=ist|sind|ja|nein|hat|gilt|beträgt|kostet)|"
+    r"итак|значит|следовательно|таким образом)\b|所以|因此|综上|よって|したがって|इसलिए)",
     re.IGNORECASE | re.MULTILINE,
 )
 SENTENCES = re.compile(r"(?<=[.!?])\s+|\n+")
@@ -153,14 +164,31 @@ def written_out(segment: str, as_written: bool = False) -> str:
         if numbers:
             return _short(numbers[-1], "")
     text = _with_numbers(segment)
-    if both := _TWO_VALUES.search(text):
-        return f"{both[2]}, {both[3]}"
+    if (several := _SIDE_BY_SIDE.search(text)) and (values := _side_by_side(several[0], as_written)):
+        return values
     for sign in reversed(list(_EQUALS.finditer(text))):
         if _UNREAD_FIRST.match(text, sign.end()):  # an earlier equation is not what the step comes to
             return ""
         if value := _value_at(text, sign.end(), as_written)[0]:
             return _closing(text, as_written) or value
     return ""
+
+
+def _side_by_side(equations: str, as_written: bool) -> str:
+    """The values of several equations, named where they are those of several unknowns (``x=3, y=4``); empty where one goes on
+    with the value of another."""
+    first, *between, last = equations.split("=")
+    parts = [part for side in between for part in re.split(r"[,;]?\s(?:(?:or|and)\s)?", side.strip(), maxsplit=1)]
+    lefts, rights = [first.strip(), *parts[1::2]], [*parts[::2], last]
+    values = [_value_at(right, 0, as_written)[0] for right in rights]
+    terms = [numbers_in(left) for left in lefts]
+    found = [numbers_in(value) - left for value, left in zip(values, terms, strict=True)]
+    if not all(values) or any(terms[place] & set().union(*found[:place]) for place in range(len(terms))):
+        return ""
+    if any(left.isalpha() and left in "".join({*lefts[:place]} - {left}) for place, left in enumerate(lefts)):
+        return ""  # "2x = 6 and x = 3"
+    named = len(set(lefts)) > 1 and all(re.search("[A-Za-z]", left) for left in lefts)
+    return ", ".join(f"{left.replace(' ', '')}={value}" if named else value for left, value in zip(lefts, values, strict=True))
 
 
 def stated(segment: str) -> str:
@@ -175,7 +203,7 @@ def stated(segment: str) -> str:
 def first_stated(segment: str, known: set[Fraction]) -> str:
     """The only number of a step that is not ``known``, where it is no part of a sum: ``7`` in ``A week has 7 days.``"""
     text = _with_numbers(segment)
-    new = [number for number in find_numbers(text) if number.value not in known]
+    new = [n for n in find_numbers(text) if n.value not in known and not re.search(r"\bnot\s$", _before(text, n))]
     if _only_one(new, text) and not any(_is_part(text, number) for number in new):
         return _short(new[0], text)
     return ""
@@ -188,6 +216,8 @@ def named_value(segment: str, as_written: bool = False) -> str:
     found: list[str] = []
     for lead in _NAMES_A_VALUE.finditer(last):
         value, end = _value_at(last, lead.end(), as_written)
+        if listed := _LISTED.match(last, lead.end() + 1):
+            value, end = listed[0], listed.end()
         ends = _ENDS.match(last, end)
         if not value or ends is None or (lead["amount"] and not _PARTS.fullmatch(value)):
             found = []

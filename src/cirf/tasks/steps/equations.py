@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 
 from cirf.tasks.parsing.answers import number_value
 from cirf.tasks.steps.calculations import strip_annotations
@@ -23,23 +24,26 @@ _LET = re.compile(
     r"|\b(?:be|by|is)\s(?P<last>[A-Za-z])(?![\w'’])(?!\s(?!and\b)[a-z]+\s))",
     re.IGNORECASE,
 )
+_MOST_BESIDE = 4
 _UNKNOWN = re.compile(r"(?<![A-Za-z])[A-Za-z](?![A-Za-z])")
-_STANDS_FOR = re.compile(r"\s*(?:where\s)?([0-9.]*[A-Zb-hj-z])\s?(?:=|:|\bis the\b)\s*(?:the\s)?[A-Za-z]{2}")
+_STANDS_FOR = re.compile(r"\s*(?!I:)(?:where\s)?([0-9.]*[A-Zb-hj-z])\s?(?:=|:|\bis the\b)\s*(?:the\s)?[A-Za-z]{2}")
 _NAMED = re.compile(r"(?<=[a-z])\s?[:=]\s?([A-Zb-hj-z])\s?\.?\Z")
 
 
 _TERM = r"(?:[0-9][0-9.]{0,15}\s?)?(?:[A-Za-z](?![A-Za-z'’]))?(?:\^[0-9]{1,3}|[²³])?"
 _SIDE = rf"-?\(?(?=[0-9A-Za-z]){_TERM}(?:\s?[-+*/]\s?\(?(?=[0-9A-Za-z]){_TERM}){{0,5}}\)?"
 _COMPARED = re.compile(rf"(?<![\w.$√^)])(?:{_SIDE})(?:\s?(?:[<>]=?|[≤≥≠])\s?{_SIDE}){{1,5}}(?![\w(/^]|\s?[-+*/=<>])")
+_FALSE = re.compile(r"\s(?:is\s(?:false|not\strue|wrong)|fails|does\snot\shold)\b", re.IGNORECASE)
 _NAMED_CHAIN = re.compile(r"(?<![\w-])[A-Z][\w'’-]*(?:\s?[<>]\s?[A-Z][\w'’-]*){1,9}(?!\w)")
 
 
 def compared(segment: str, of_numbers: bool = False) -> str:
-    """The last inequality of a step that holds an unknown, ``3x>9`` in ``3x > 9``, or is one ``of_numbers`` alone, or comparison
-    of names, ``Raj > Eve``."""
+    """The last inequality of a step that holds an unknown, ``3x>9`` in ``3x > 9``, or is all of the step or
+    one ``of_numbers`` alone, or comparison of names, ``Raj > Eve``."""
     text = plain_numbers(strip_annotations(segment))
-    every = [match[0].replace(" ", "").rstrip(".") for match in _COMPARED.finditer(text)]
-    found = [each for each in every if of_numbers or re.search("[A-Za-z]", each)]
+    every = [match[0].replace(" ", "").rstrip(".") for match in _COMPARED.finditer(text) if not _FALSE.match(text, match.end())]
+    alone = len(every) == 1 and len(re.findall(r"\w+", _COMPARED.sub("", text))) < 2
+    found = [each for each in every if of_numbers or alone or re.search("[A-Za-z]", each)]
     named = [*_NAMED_CHAIN.findall(text), *(each for each in found if each.count("(") == each.count(")"))]
     return named[-1] if named else ""
 
@@ -52,20 +56,32 @@ def unsolved(segment: str) -> str:
         "850 + 705 + X = 820 * 3"             ->  "850+705+X=820*3"
         "What she pays with it = 0.78x - 20"  ->  "0.78x-20"
     """
-    return _last(run for run in _runs(plain_numbers(strip_annotations(segment))) if _has_letter(run) and any(map(_is_sum, run)))
+    text = plain_numbers(strip_annotations(segment))
+    return _last((run for run in _runs(text) if _has_letter(run) and any(map(_is_sum, run))), text)
 
 
 def unworked(segment: str, previous: tuple[str, ...]) -> str:
     """For a step without a result, the calculation that it sets up (``6*3`` in ``Revenue = 6 × 3``) or a sum of an unknown
     that results before it have (``x-2`` in ``He has x - 2 left`` after ``x``)."""
     known = {letter for result in previous for letter in _UNKNOWN.findall(result)}
-    runs = [run for run in _runs(plain_numbers(strip_annotations(segment)), within=True) if len(run[-1]) > 1]
-    return _last(run for run in runs if all(term in known for side in run for term in side if term.isalpha()))
+    text = plain_numbers(strip_annotations(segment))
+    runs = [
+        run
+        for run in _runs(text, within=True)
+        if any(len(run[-1]) > 1 and not term[0].isdigit() and term not in "()" for term in run[-1])
+    ]
+    return _last((run for run in runs if all(term in known for side in run for term in side if term.isalpha())), text)
 
 
-def _last(runs: Iterable[list[list[str]]]) -> str:
-    found = list(runs)
-    return "=".join("".join(side) for side in found[-1]) if found else ""
+def _last(runs: Iterable[list[list[str]]], text: str) -> str:
+    """The last run, with those right beside it: ``12 = 2 * 6 and 18 = 2 * 9``."""
+    found = ["=".join(map("".join, run)) for run in runs][-_MOST_BESIDE:]
+    bare = re.sub(r"\s", "", text)
+    while len(found) > 1 and not all(
+        "=" in a and re.search(rf"{re.escape(a)}(?:[,;]|,?(?:and|or)){re.escape(b)}", bare) for a, b in pairwise(found)
+    ):
+        found.pop(0)  # "x, or y" is the same thing again
+    return ", ".join(found)
 
 
 def left_side(value: str, segment: str) -> str:

@@ -23,15 +23,17 @@ from cirf.tasks.steps.calculations import (
     written_out,
 )
 from cirf.tasks.steps.equations import compared, introduced, unsolved, unworked
-from cirf.tasks.steps.states import coin_state, state
+from cirf.tasks.steps.states import PAIR, coin_state, state
 from cirf.text.normalise import normalise
 from cirf.text.numerals import UNREAD, find_numbers, number_text, plain, plain_numbers
 
 _COIN = re.compile(r"\bcoin\b[^?]*\b(?:heads|tails)\b", re.IGNORECASE)
 _ANSWER_TO = re.compile(r"\banswer to\b[^.?!\n]*", re.IGNORECASE)
-_LABEL = re.compile(  # a number in front of a colon: "Day 1: ...", "divide by 20: ..."
+_LABEL = re.compile(  # a number in front of a colon: "Day 1: ...", "divide by 20: ...", or of a clue: "From clue 2, ..."
     r"(?P<lead>^[^\w\n]*(?:[A-Za-z]+\s)?|\b(?:by|day|week|month|year|round|case|part|step|row|line|box|person|option)\s)"
-    r"\$?\d[\d,]*(?:\.\d+)?\s?(?=:(?:[\s*]|$))",
+    r"\$?\d[\d,]*(?:\.\d+)?\s?(?=:(?:[\s*]|$))"
+    r"|(?:^[^\w\n]*|\b(?:from|by|using|per|to|with|in)\s)(?:the\s)?(?:clue|rule|premise|statement|fact|condition|constraint|hint|equation)s?"
+    r"\s\(?\d+\)?(?:(?:,\s|\sand\s)\(?\d+\)?)*",
     re.IGNORECASE | re.MULTILINE,
 )
 _JUDGED = re.compile(  # a statement about a number: "91 is not prime"
@@ -66,7 +68,9 @@ def produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
     """
     choices = problem.choices or ()
     number = None if choices else number_value(problem.answer)
-    as_written = number is None or number_text(number) != problem.answer  # else decimals, such as the answer is
+    as_written = (
+        number is None or "/" in problem.answer or number_text(number) != problem.answer
+    )  # else decimals, as the answer is
     value = written_out(segment, as_written)
     letter = option_at_front(segment, problem) if choices else ""
     if letter and not (value and _SMALL_LETTER.match(segment)):  # "a) 3 + 4 = 7" numbers a step
@@ -84,7 +88,7 @@ def produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
         answers = answers or (not judges(problem) and singles_out(segment))
     else:
         outright = False  # the answer is what is calculated
-    summary = _LABEL.sub(r"\g<lead>", segment)
+    summary = _LABEL.sub(lambda label: label["lead"] or "", segment)
     judged = judges(problem) and _JUDGED.search(plain(segment)) is not None
     return (
         found
@@ -96,22 +100,25 @@ def produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
         or ("" if outright or judged else named_value(summary, as_written))
         or ("" if judged else first_stated(summary, numbers_in(problem.question, *previous)))
         or unworked(segment, previous)
-        or ("" if answers or numbers_in(segment) or UNREAD in plain_numbers(segment) else state(segment, problem, previous))
+        or ("" if answers or numbers_in(summary) or UNREAD in plain_numbers(segment) else state(summary, problem, previous))
     )
 
 
-_TABLE_ROW = re.compile(r"(?:^|\n)\|\s[^\n]*?\|\s(?P<last>[^|\n]{1,28}?)\s\|\s*\Z")
+_TABLE_ROW = re.compile(
+    r"(?:^|\n)(?:\|\s[^\n]*?\|\s(?P<last>[^|\n]{1,28}?)\s\||[\w'’-]+(?:\s[\w'’-]+)?\s?(?:->|→)\s?(?P<to>[\w'’-]+(?:\s[\w'’-]+)?)[.;]?)\s*\Z"
+)
 
 
 def _last_cell(segment: str) -> str:
-    """The last cell of a table's row: ``59`` in ``| Ivan | 37 | 59 |``."""
+    """The last cell of a table's row, ``59`` in ``| Ivan | 37 | 59 |``, or what an arrow ends at: ``f`` in ``e -> f``."""
     row = _TABLE_ROW.search(segment)
-    return row["last"].strip() if row else ""
+    return (row["last"] or row["to"]).strip() if row else ""
 
 
 _DATE = re.compile(
-    r"\b(?:\d{1,2}/\d{1,2}/\d{2,4}|\d{4}-\d{2}-\d{2}|(?:\d{1,2}\s)?(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]{0,6}\.?"
-    r"(?:\s\d{1,2}(?:st|nd|rd|th)?)?,?\s\d{4})\b",
+    r"\b(?:\d{1,2}/\d{1,2}/\d{2,4}|\d{1,2}\.\d{1,2}\.\d{4}|\d{4}-\d{2}-\d{2}|(?:\d{1,2}(?:\.|er)?\s(?:de\s)?)?(?:jan|feb|fév|mar|mär|apr|abr|avr"
+    r"|may|mai|jun|juin|jul|juil|aug|ago|août|sep|setembro|oct|okt|outubro|nov|dec|dez|déc|dic|ene|fev)[a-zé]{0,7}\.?"
+    r"(?:\s\d{1,2}(?:st|nd|rd|th)?)?,?\s(?:de\s)?\d{4})\b",
     re.IGNORECASE,
 )
 
@@ -135,9 +142,11 @@ _CLOSED_SETS: Mapping[str, AnswerKind] = {
     **dict.fromkeys(("True", "False"), "truth"),
     **dict.fromkeys(("valid", "invalid"), "validity"),
 }
+_RIGHT_SIDE = re.compile(r"(?:=|[<>]\s?\S+\sis)\s(yes|no|true|false|valid|invalid)\W*\Z", re.IGNORECASE)
 _SO = re.compile(r"[,;] (?:and )?(?:so|therefore|thus|hence) ", re.IGNORECASE)
 _SINGLES_OUT = re.compile(r"\bonly\b|\bof the (?:above|given|listed)\b", re.IGNORECASE)
 _IS_SO = re.compile(r"\b(?:is|are|was|were|gives|means|becomes|equals)\s((?:\S+\s){0,7}\S+?)[.!]?\Z")
+_COPULA = re.compile(r"(?:です|である|입니다|이다)\W*\Z")
 _ARTICLE = re.compile(r"\A(?:an?|the)\s+", re.IGNORECASE)
 
 
@@ -151,6 +160,8 @@ def concluded(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
         return said if kind else problem.answer if said and _is_answer(said, problem.answer) else ""
     if kind:
         for sentence in reversed(SENTENCES.split(plain_step(segment))):
+            if right := _RIGHT_SIDE.search(sentence):  # "not False = True"
+                return parse_answer(kind, right[1]) or ""
             *_, said = _SO.split(sentence)  # "It follows, so the argument is valid."
             concludes = said != sentence or CONCLUDES.match(sentence) or _SAYS_YES_OR_NO.match(sentence)
             if concludes and (found := parse_answer(kind, said)):
@@ -165,6 +176,9 @@ def concluded(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
     for sentence in reversed(sentences):
         if named is not None and (CONCLUDES.match(sentence) or _SINGLES_OUT.search(sentence)) and named.search(sentence):
             return problem.answer
+    amount = numbers_in(problem.answer) - numbers_in(problem.question)  # of "280 km", which "It drives 280 km." restates
+    if amount and numbers_in(sentences[-1]) == amount and named is not None and named.search(sentences[-1]):
+        return problem.answer
     last = _IS_SO.search(sentences[-1]) if named is not None else None  # "The day after Monday is Tuesday."
     return problem.answer if last and _is_answer(last[1], problem.answer) else ""
 
@@ -186,6 +200,7 @@ def _plain(text: str) -> str:
 
 def _is_answer(found: str, answer: str) -> bool:
     """Whether a text is the answer, articles, the plural, LaTeX and the unit of a number apart."""
+    found = _COPULA.sub("", found)
     said, expected = (_ARTICLE.sub("", normalise_text(_plain(text))) for text in (found, answer))
     if not expected:  # nothing but signs
         return found.strip() == answer.strip()
@@ -201,6 +216,9 @@ _LETTER_JUDGED = re.compile(  # "C is ruled out", "B (COX) fits"
     r"(?:wrong|incorrect|right|correct|out|eliminated|excluded|false|true)\b)"
 )
 _DIFFERENCE = re.compile(r"\W*[A-Za-z]\s+-\s+[$(]*(?:[0-9]|[A-Za-z]\b)")  # "B - 5 = 7" is no option
+
+
+_CONDITION = re.compile(r"(?:(?<=[:;.,]\s)|^)(?:if|when|whenever|unless|although|while)\s[^,.\n]*,", re.IGNORECASE | re.MULTILINE)
 
 
 def option_discussed(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
@@ -225,7 +243,18 @@ def option_named(segment: str, choices: tuple[str, ...]) -> str:
     text = plain_step(segment)
     named = mentions(text, choices)
     if named and not text[: named[0][0]].strip(" \"'“‘(-*"):  # the step begins with an option's text
-        return chr(65 + named[0][2])
+        joined = len(named) > 1 and (re.fullmatch(r"\W*(?:and|or|nor)?\W*", text[named[0][1] : named[1][0]]) or PAIR.match(text))
+        return "" if joined and named[1][2] != named[0][2] else chr(65 + named[0][2])
+    if not (anchors(segment) or CONCLUDES.search(text) or _SINGLES_OUT.search(text)):  # "duress voids it" does not choose "void"
+        conditions = [match.span() for match in _CONDITION.finditer(text)]
+        named = [
+            (start, end, index)
+            for start, end, index in named
+            if choices[index].casefold().endswith(text[start:end].casefold())
+            and not any(first <= start < last for first, last in conditions)
+        ]
+        as_is = {index for _, _, index in named}
+        choices = tuple(choice if index in as_is else "" for index, choice in enumerate(choices))
     concluded = parse_answer("option", segment, choices)
     if concluded:
         return concluded

@@ -46,7 +46,12 @@ _WORDS_AT_MOST = 4
 _CHARACTERS_AT_MOST = 28
 _SENTENCES_READ = 3  # at most, from the last one back
 _READ = 300  # characters of a sentence
-_CONDITION = re.compile(r"\s*(?:if|when|since|because|as|after|once|although|while|given that)\b[^,]*,", re.IGNORECASE)
+_CONDITION = re.compile(
+    r"\s*\b(?:(?:at|in|from) the (?:start|beginning|end|first)\b,?"
+    r"|(?:if|when|since|because|as|after|once|although|while|given that)\b[^,]*,)"
+    r"|,\swho\b[^,]*,(?=\s(?:is|was|has|had|became)\b)",
+    re.IGNORECASE,
+)
 _NOW = re.compile(r"\b(?:now|then) *\Z", re.IGNORECASE)
 _REPORTS = re.compile(  # "The passage also says that ..."
     r"^(?:[^\s,;]+\s){1,6}?(?:says?|states?|tells?|told|mentions?|notes?|indicates?|shows?|explains?|knows?|reads?|reports?|learn)"
@@ -61,11 +66,11 @@ _ASIDE = re.compile(
     re.IGNORECASE,
 )
 _SAYS_WHAT = re.compile(
-    r"""(?<=[\w"”)])\s(?:
+    r"""(?<=[\w"”'’)])\s(?:
     (?P<copula>(?:must|will|has|have|had)\s(?:still\s)?(?:be|been)|is|are|was|were|becomes?|became|remains?|stays?
         |turn(?:s|ed)?(?:\s(?:in)?to)?)
     |(?:(?:chang|switch|mov|turn|convert|transform)(?:es?|ed|s)|goes|went|gives?|gave|swaps?|brings?|takes?)\b[^.,;]{0,40}?\s(?:in)?to
-    |(?P<holds>has|have|had|holds?|contains?|includes?|requires?|lacks?|causes?|produces?|provides?|eats?|means|equals?|faces?)
+    |(?P<holds>has|have|had|holds?|contains?|includes?|requires?|lacks?|causes?|produces?|provides?|eats?|uses|features?|mentions?|concerns?|means|equals?|faces?)
     |(?:gives?|gave|yields?|makes?|spells?|forms?)(?=\s["“])
     |(?:lives?|lived|lies?|starts?|sits?|stands?|belongs?|belonged|consists?|consisted|comes?|came|occurs?|occurred|originated|refers?
         |died)\s(?:in|on|at|to|of|from|as|by|with)
@@ -85,8 +90,9 @@ _BY = re.compile(
     re.IGNORECASE,
 )
 _ENDS = re.compile(
-    r"[,;:()\n\"“”]|\s-\s|\s(?:who|which|that|where|when|whose|how|what|because|since|while|after|before|until|unless|if|as|but|so|than|rather"
-    r"|due|during|without|through|such|like|therefore|thus|hence|now|again|anymore|afterwards|at first|at the)(?=\W|$)"
+    r"[,;:()\n\"“”]|\s-\s|\s(?:too|as well|who|which|that|where|when|whose|how|what|because|since|while|after|before|until|at the"
+    r"|unless|if|as|but|so|than|rather"
+    r"|due|during|without|through|such|like|therefore|thus|hence|now|again|anymore|afterwards|at first|including)(?=\W|$)"
     r"|(?<!ly)\s(?:[a-z]{3,}ed|used|held|made|dealt|built|known|born|found|set|written|worn|done)(?=\s(?:in|by|for|from|on|to|with|at|of"
     r"|up|around|as|out|between)\s|\W*$)|(?<!ly)\s[a-z]{3,}ing(?=\s(?:in|the|an?|at|on|of|from|with|by|two|three|about)\s)",
     re.IGNORECASE,
@@ -97,9 +103,21 @@ _PREPOSITION = re.compile(
 _EMPTY = re.compile(
     r"(?:it|this|that|these|those|there|one|some|many|something|someone|able|not|no|likely|true|false|in|at|of|for|to|with|so|as|case|what"
     r"|how|why|part|type|kind|example|way|same|different|thing|things|here|he|she|they|we|you|i|possible|used|said|words?|need|also|only"
-    r"|all|none|each|more|less|answer|one of|result|subject|series|question|correct|right|wrong|choice|option|lot"
+    r"|all|none|each|more|less|answer|one of|result|subject|series|order|question|correct|right|wrong|choice|option|lot"
     r"|well|home|to have .*)",
     re.IGNORECASE,
+)
+PAIR = re.compile(  # "Nia is before Ava", "the order has Nia before Ava", "Bo came ahead of Cy"
+    r"""(?<![\w-])([A-Z][\w'’-]*)\s(?:(?:must|has\sto|will|would|should)\s)?(?:(?:is|was|be|sits?|sat|stands?|comes?|came|lives?|ranks?
+    |finish(?:es|ed)|arrive[sd]?|runs?|ran|goes|went|speaks?|spoke)\s)?(?:(?:immediately|directly|right|just|still|to\sthe)\s){0,2}
+    (before|after|above|below|behind|ahead\sof|next\sto|in\sfront\sof|left\sof|right\sof|[a-z]{3,}er\sthan)\s([A-Z][\w'’-]*)(?=\W*$)""",
+    re.VERBOSE,
+)
+_HOLDS = re.compile(  # "Ann has the book and Bo has the ball", "Ann: book, Bo: ball"
+    r"""(?<![\w-])([A-Z][\w'’-]*)(?::|(?:\s(?:now|still|then))?\s(?:has|had|holds|gets|got|keeps|owns|plays
+    |is\s(?:holding|playing|in|at|on|with)|(?:is\s)?danc(?:es|ing)\swith))\s(?:(?:the|an?|his|her|now)\s)*
+    ([\w'’-]+(?:\s(?!and\b|but\b)[\w'’-]+)?)(?=\s*(?:[,.;:!)]|and\b|but\b|while\b|$))""",
+    re.VERBOSE,
 )
 _UNFINISHED = re.compile(r"(?:for|to|a person)\b.*|(?:.*\s)?(?:and|or|was|is|all|prior|that|which)", re.IGNORECASE)
 _SAYS_LITTLE = re.compile(  # alone
@@ -112,6 +130,9 @@ _WORD = re.compile(r"[^\W_]+")
 _ITEM = r"[\"“'‘]?(?!(?:it|they|he|she|we|you|so|but|which|who)\b)[\w'’-]+(?: [\w'’-]+)?[\"”'’]?"
 _SERIES = re.compile(  # "Ann > Bo > Cy", "red, white and blue"
     rf"({_ITEM}(?:\s?[<>→]\s?{_ITEM})+|{_ITEM}(?:, {_ITEM})+(?:,? and {_ITEM})|{_ITEM}(?:, {_ITEM}){{2,}})[.!]?", re.IGNORECASE
+)
+_LABELLED = re.compile(  # "Reversed: t, a, c"
+    rf"[A-Z][\w'’-]*(?: [\w'’-]+){{0,3}}: ({_ITEM}(?:, {_ITEM}){{2,9}}(?:,? and {_ITEM})?|[\w'’-]+)[.!]?"
 )
 _LONGEST_SERIES = 40  # characters
 
@@ -127,11 +148,17 @@ def state(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
     asked = {_stem(word) for word in _WORD.findall(_asked(problem.question))}
     for sentence in reversed(SENTENCES.split(text.strip())[-_SENTENCES_READ:]):
         plain = _REPORTS.sub("", _CONDITION.sub("", " ".join(sentence[:_READ].split())))
+        if len(held := _HOLDS.findall(plain)) > 1:
+            shared = {what.partition(" ")[2] for _, what in held}  # of "red ball" and "blue ball" the colours
+            kept = ", ".join(f"{name}: {what.partition(' ')[0] if len(shared) == 1 else what}" for name, what in held)
+            return kept if len(kept) <= _LONGEST_SERIES else ""
         for verb in reversed(list(_SAYS_WHAT.finditer(plain))):
             series = _SERIES.fullmatch(plain, verb.end())
-            if series and len(series[1]) <= _LONGEST_SERIES:
-                return series[1]
+            if series:
+                return series[1] if len(series[1]) <= _LONGEST_SERIES else ""
         for clause in reversed(_CLAUSE.split(plain)):
+            if pair := PAIR.search(clause):
+                return " ".join(pair.groups())
             clause = _ASIDE.sub("", clause)
             match = _SAYS_WHAT.search(clause)
             found = _complement(clause[match.end() :], match) if match else ""
@@ -140,6 +167,8 @@ def state(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
                 found = about if about and not _is_known(about, asked) else "" if _EMPTY.fullmatch(about) else found
             if found:
                 return found
+        if label := _LABELLED.fullmatch(plain):
+            return label[1]
     return ""
 
 
