@@ -37,6 +37,8 @@ from cirf.statistics import mean, mean_interval
 from cirf.store.files import RowLog
 
 if TYPE_CHECKING:
+    from cirf.evaluation.harness import Output
+    from cirf.lm.decoding.generate import TimedOutput
     from cirf.methods.base import Method
     from cirf.tasks.task import Task
 
@@ -94,17 +96,6 @@ Piece = tuple[Any, ...]
 """The piece of work of a turn, by its values in the rows, such as task and id."""
 
 
-class TimedOutput(Protocol):
-    """One answer: generated tokens with the end token, seconds end to end, and until the first token (if known)."""
-
-    @property
-    def tokens(self) -> int: ...
-    @property
-    def seconds(self) -> float: ...
-    @property
-    def first_token_seconds(self) -> float | None: ...
-
-
 class Engine(Protocol):
     """What generates: the models of several methods, all at once or some at a time."""
 
@@ -136,6 +127,12 @@ class Engine(Protocol):
 
     def one(self, method: str, prompt: str, cap: int, run: int = 0) -> TimedOutput:
         """One answer at batch 1; another ``run`` draws another one."""
+        ...
+
+    def sample(
+        self, method: str, prompt: str, cap: int, count: int, enough: Callable[[Mapping[int, Output]], bool]
+    ) -> tuple[Mapping[int, Output], int]:
+        """Of ``count`` sampled answers, decoded in one batch, those finished when ``enough`` are; and all tokens written."""
         ...
 
     def memory(self, method: str) -> Row:

@@ -26,15 +26,13 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 
+from cirf.evaluation.probes import KEEP, NONE
 from cirf.lm.decoding import generate as decode
 from cirf.lm.decoding.generate import Output
 from cirf.lm.decoding.prefix_cache import PrefilledPrompts, Prefiller
 from cirf.lm.prompt import encode
 from cirf.lm.vocabulary import TokenNames
 from cirf.methods.latent.decode import PromptVectors, given, prefill
-
-KEEP, NONE = "keep", "none"
-"""The probe that changes nothing, and no probe at all."""
 
 _TRIES = 32
 

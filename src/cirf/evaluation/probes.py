@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cirf.errors import CirfError
-from cirf.evaluation.harness import FIELDS, Output, Questions, Row, compare_rows, hide, judge, read, score
+from cirf.evaluation.harness import FIELDS, Questions, Row, compare_rows, hide, judge, read, score
 from cirf.progress import Progress
 from cirf.recipe.schema import Evaluate
 from cirf.records import Problem
@@ -25,24 +25,14 @@ from cirf.statistics import corrected, mean
 from cirf.store.files import RowLog, to_json, write_atomic, write_rows
 
 if TYPE_CHECKING:
+    from cirf.evaluation.perturb import Probed
     from cirf.methods.base import Method
     from cirf.tasks.task import Task
 
-NONE, KEEP = "none", "keep"
+KEEP, NONE = "keep", "none"
+"""The probe that changes nothing, and no probe at all."""
 
-
-class Probed(Protocol):
-    """An answer after a perturbed beginning; ``partner`` is the place in the batch of the question whose thoughts it has."""
-
-    @property
-    def output(self) -> Output: ...
-    @property
-    def changed(self) -> bool: ...
-    @property
-    def partner(self) -> int | None: ...
-
-
-Ask = Callable[[list[str], list[str], int], Mapping[str, Sequence[Probed]]]
+Ask = Callable[[list[str], list[str], int], Mapping[str, "Sequence[Probed]"]]
 """Rendered prompts of a batch, names of their questions, and a cap in tokens, to the answers under ``none``, ``keep`` and
 every probe, in order. It must depend only on its arguments."""
 

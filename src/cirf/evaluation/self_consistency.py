@@ -35,7 +35,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cirf.errors import CirfError
 from cirf.evaluation.harness import Output, Questions, Row, hide, judge, read
@@ -311,16 +311,6 @@ ALONE = "0"
 """The turn of the one answer that votes are compared with; those of votes are called by their number."""
 
 
-class VotingEngine(Engine, Protocol):
-    """An engine that draws several answers at once."""
-
-    def sample(
-        self, method: str, prompt: str, cap: int, count: int, enough: Callable[[Mapping[int, Output]], bool]
-    ) -> tuple[Mapping[int, Output], int]:
-        """Of ``count`` sampled answers, decoded in one batch, those finished when ``enough`` are; and all tokens written."""
-        ...
-
-
 class VoteTiming(NamedTuple):
     """Whose answers are timed: those of ``voter`` by each of ``counts`` votes, and one of ``other``."""
 
@@ -332,7 +322,7 @@ class VoteTiming(NamedTuple):
 def measure(
     contest: VoteTiming,
     questions: Questions,
-    engine: VotingEngine,
+    engine: Engine,
     section: Evaluate,
     seed: int,
     progress: Progress,

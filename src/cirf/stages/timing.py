@@ -86,8 +86,7 @@ class LoadedModels:
     @cached_property
     def together(self) -> bool:
         """Whether all models are held at once; loads the first one to find out."""
-        loading = self.loading()
-        return bool(loading["together"])
+        return bool(self._loading["together"])
 
     def loading(self) -> dict[str, Any]:
         """The number and bytes of the models, the free memory, and what follows from it."""
