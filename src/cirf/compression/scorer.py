@@ -96,7 +96,7 @@ def answer_losses(model: Any, features: Sequence[Feature]) -> list[float]:
 
 
 class TraceScorer:
-    """Scores traces of a list of rows with one model; see `cirf.compression.search.Scorer`.
+    """Says how likely the traces of a list of rows are by one model.
 
     Args:
         model: trained on full traces, in evaluation mode.
@@ -113,7 +113,7 @@ class TraceScorer:
         self._caching = not getattr(model, "_is_stateful", False)  # what a recurrent model remembers cannot be cut short
 
     def settle(self, chosen: Sequence[Query]) -> None:
-        """Go on from these; items without a query are done with."""
+        """Go on from these of the queries scored last: what is remembered of others is forgotten."""
         self._current = {query.item: self._whole_memory(query) for query in chosen} if self._caching else {}
         self._scored = {}
 

@@ -22,11 +22,11 @@ Everything returned depends on the clock, so it goes only into a file named ``ti
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from cirf.errors import CirfError
 from cirf.evaluation.harness import hide
@@ -42,34 +42,34 @@ if TYPE_CHECKING:
     from cirf.methods.base import Method
     from cirf.tasks.task import Task
 
-P = TypeVar("P", bound=Hashable)
+Row = dict[str, Any]
+Piece = tuple[Any, ...]
+"""The piece of work of a turn, by its values in the rows, such as task and id."""
 
 ROUNDS = 4
 """How often every model is loaded if not all fit into memory."""
 
 
 @dataclass(frozen=True)
-class Block(Generic[P]):
+class Block:
     """Pieces of work done with some methods' models in memory; ``turns`` are in order, the methods of a piece together."""
 
     methods: tuple[str, ...]
-    turns: tuple[tuple[P, str], ...]
+    turns: tuple[tuple[Piece, str], ...]
 
 
-def blocks(
-    groups: Sequence[Sequence[str]], pieces: Sequence[P], seed: int, together: bool, rounds: int = ROUNDS
-) -> list[Block[P]]:
+def blocks(groups: Sequence[Sequence[str]], pieces: Sequence[Piece], seed: int, together: bool) -> list[Block]:
     """Every piece with every method, once.
 
     ``groups`` are the methods that share a checkpoint. With ``together`` there is one block; else the pieces are cut into
-    ``rounds`` of similar size, and each round goes through the groups, beginning with another one each time.
+    `ROUNDS` of similar size, and each round goes through the groups, beginning with another one each time.
     """
     methods = tuple(name for group in groups for name in group)
     orders = list(zip(pieces, _orders(methods, len(pieces), seed), strict=True))
     if together or len(groups) == 1:
         return [Block(methods, tuple((piece, name) for piece, order in orders for name in order))] if orders else []
     made = []
-    rounds = min(rounds, len(orders))
+    rounds = min(ROUNDS, len(orders))
     for turn in range(rounds):
         part = orders[turn * len(orders) // rounds : (turn + 1) * len(orders) // rounds]
         for index in range(len(groups)):
@@ -89,11 +89,6 @@ def _orders(methods: Sequence[str], count: int, seed: int) -> Iterator[tuple[str
         if turned == 0:
             base = draw.sample(sorted(methods), len(methods))
         yield (*base[turned:], *base[:turned])
-
-
-Row = dict[str, Any]
-Piece = tuple[Any, ...]
-"""The piece of work of a turn, by its values in the rows, such as task and id."""
 
 
 class Engine(Protocol):

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from random import Random
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import torch
 
@@ -64,23 +64,24 @@ class Probed(NamedTuple):
     partner: int | None = None
 
 
-class Perturbable(Protocol):
-    """How one kind of beginning is split into units."""
+class Perturbable:
+    """How one kind of beginning is split into units; here of tokens, whose changed prompt is read again."""
 
     def cut(self, prompts: Sequence[list[int]], written: Sequence[Output]) -> list[Cut | None]:
         """Prompts of a batch with the text written after them; ``None`` where there is nothing to perturb."""
-        ...
+        raise NotImplementedError
 
     def arranged(self, units: Sequence[Unit], others: Sequence[Unit]) -> tuple[Unit, ...]:
         """The units of a row after replacement by ``others``."""
-        ...
+        return tuple(others)
 
     def begin(self, cuts: Sequence[Cut]) -> PrefilledPrompts:
-        """The state from which a generation starts."""
-        ...
+        """The state from which a generation starts: none of the tokens is computed yet."""
+        rows = [[token for part in (cut.head, *cut.units, cut.tail) for token in part.ids] for cut in cuts]
+        return PrefilledPrompts(rows, [0] * len(rows), None)
 
 
-class OfThoughts:
+class OfThoughts(Perturbable):
     """Vectors of the model's own."""
 
     def __init__(self, model: Any, beginnings: Prefiller) -> None:
@@ -101,10 +102,6 @@ class OfThoughts:
             cuts.append(Cut(head, tuple(units), tail))
         return cuts
 
-    def arranged(self, units: Sequence[Unit], others: Sequence[Unit]) -> tuple[Unit, ...]:
-        """The others."""
-        return tuple(others)
-
     def begin(self, cuts: Sequence[Cut]) -> PrefilledPrompts:
         """The vectors, fed at once."""
         rows = []
@@ -116,16 +113,7 @@ class OfThoughts:
         return prefill(self._model, rows)
 
 
-class _OfTokens:
-    """Tokens: the changed prompt is read again."""
-
-    def begin(self, cuts: Sequence[Cut]) -> PrefilledPrompts:
-        """The tokens, of which none is computed yet."""
-        rows = [[token for part in (cut.head, *cut.units, cut.tail) for token in part.ids] for cut in cuts]
-        return PrefilledPrompts(rows, [0] * len(rows), None)
-
-
-class OfTrace(_OfTokens):
+class OfTrace(Perturbable):
     """The steps of a functional trace."""
 
     def __init__(self, tokenizer: Any, names: TokenNames, results: Literal["follow", "keep"]) -> None:
@@ -165,7 +153,7 @@ class OfTrace(_OfTokens):
         return tuple(made)
 
 
-class OfPauses(_OfTokens):
+class OfPauses(Perturbable):
     """New tokens in the prompt."""
 
     def __init__(self, tokenizer: Any, names: Sequence[str]) -> None:
@@ -184,10 +172,6 @@ class OfPauses(_OfTokens):
             tail = tuple(token for token in ids[first:] if token not in self._ids)
             cuts.append(Cut(Unit(tuple(ids[:first])), units, Unit(tail)))
         return cuts
-
-    def arranged(self, units: Sequence[Unit], others: Sequence[Unit]) -> tuple[Unit, ...]:
-        """The others."""
-        return tuple(others)
 
 
 class Prober:
