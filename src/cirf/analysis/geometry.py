@@ -156,11 +156,8 @@ def make(source: Source) -> AnalysisResult:
     ]
     if source.paper:
         rows = rows + [_theirs(row) for row in published("geometry")]
-    return AnalysisResult(
-        (Table("geometry", "Geometry of the functional tokens' embeddings.", _COLUMNS, rows),),
-        pictures,
-        notes,
-    )
+    table_of_rows = Table("geometry", "Geometry of the functional tokens' embeddings.", _COLUMNS, rows)
+    return AnalysisResult((table_of_rows,), pictures, notes)
 
 
 def measures(rows: np.ndarray) -> dict[str, float | None]:
@@ -277,14 +274,8 @@ def _pictures(rows: Sequence[dict[str, Any]]) -> dict[str, str]:
 
 
 def _short(key: str, value: Any) -> str:
-    labels = {
-        "size": f"K {value}",
-        "seed": f"seed {value}",
-        "init": f"first rows {value}",
-        "initialiser": f"first codes {value}",
-    }
-    labels["reassign"] = f"reassigned {value}"
-    return labels.get(key, str(value))
+    words = {"size": "K", "seed": "seed", "init": "first rows", "initialiser": "first codes", "reassign": "reassigned"}
+    return f"{words[key]} {value}" if key in words else str(value)
 
 
 ANALYSIS = Analysis(
