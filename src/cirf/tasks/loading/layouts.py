@@ -33,18 +33,8 @@ _QUESTIONS = ("prompt", "problem", "instruction", "query", "input", "statement",
 _CONTEXTS = ("context", "passage", "hint")
 _TARGETS = ("completion", "response", "output", "solution", "target")
 _ANSWERS = (
-    *(
-        "final_answer",
-        "answer_key",
-        "correct_answer",
-        "correct_option",
-        "correct",
-        "gold",
-        "final_decision",
-        "final",
-        "label",
-        "cop",
-    ),
+    *("final_answer", "answer_key", "correct_answer", "correct_option", "correct"),
+    *("gold", "final_decision", "final", "label", "cop"),
 )
 _RATIONALES = (
     *("cot", "reasoning_content", "reasoning", "explanation", "chain_of_thought", "thinking", "thought", "long_answer", "exp"),
@@ -169,7 +159,6 @@ def _says_more(target: str, answer: str) -> bool:
 
 
 def _has_working(answer: str) -> bool:
-    """Whether an answer has its working in front of it."""
     if split_thoughts(answer)[0] or "####" in answer:
         return True
     last = LAST_LINE.search(answer.strip())
