@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cirf.analysis.accuracy import by_question
 from cirf.errors import CirfError
-from cirf.evaluation.harness import Row, compare_rows, scores_from_rows
+from cirf.evaluation.harness import Row, by_question, compare_rows, scores_from_rows
 from cirf.statistics import corrected, mean, mean_interval, mean_of_shares, spread
 from cirf.store.files import load_object
 from cirf.store.view import RunView
