@@ -2,8 +2,7 @@
 
 The bias share is ``||mean of w|| / mean of ||w||`` over the K rows ``w``: 1 if all are one vector, about ``1 / sqrt(K)`` for
 unrelated directions. With rows of one length it follows from the mean cosine ``c`` of the pairs: ``bias^2 = 1 / K + (1 - 1 / K)
-c``. The rows are read from the model's
-files without loading the rest.
+c``. The rows are read from the model's files without loading the rest.
 """
 
 from __future__ import annotations

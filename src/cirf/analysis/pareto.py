@@ -69,7 +69,6 @@ def describe_point(name: str, point: Point, cost: str) -> str:
 
 
 def without_answers(point: Point) -> Point:
-    """A point as a row of a table."""
     return {key: value for key, value in point.items() if not key.startswith("_")}
 
 

@@ -84,12 +84,10 @@ class Run:
 
     @cached_property
     def data(self) -> Mapping[str, Any]:
-        """The data of the run's report."""
         return self._collect()
 
     @property
     def recipe(self) -> Mapping[str, Any]:
-        """The run's recipe, whole."""
         recipe: Mapping[str, Any] = self.data["recipe"]
         return recipe
 
@@ -115,13 +113,11 @@ class Run:
 
     @cached_property
     def methods(self) -> Mapping[str, Mapping[str, Any]]:
-        """Methods that were evaluated, with their numbers as in the report."""
         methods: Mapping[str, Mapping[str, Any]] = self.data["methods"]
         return methods
 
     @cached_property
     def titles(self) -> Mapping[str, str]:
-        """Their display names."""
         return display_names(list(self.methods), self.recipe.get("variants", {}))
 
     def answers(self, method: str) -> Tables:

@@ -106,7 +106,6 @@ class TraceScorer:
     """
 
     def __init__(self, model: Any, rows: Sequence[RowParts], whole: bool, batch_tokens: int = 2048) -> None:
-        """Nothing is computed yet."""
         self._model, self._rows, self._whole, self._limit = model, list(rows), whole, batch_tokens
         self._current: dict[int, _Memory] = {}
         self._scored: dict[Query, _Memory] = {}
@@ -130,7 +129,6 @@ class TraceScorer:
         return own._replace(cache=joined, shared=0)
 
     def score(self, queries: Sequence[Query]) -> list[Losses]:
-        """The losses of each query, in order."""
         rows = [self._row(query) for query in queries]
         order = sorted(range(len(rows)), key=lambda i: (-len(rows[i].ids), -rows[i].shared, i))
         found: dict[int, Losses] = {}

@@ -101,7 +101,6 @@ class Path(Record):
         return frozenset(removal.step for removal in self.removals[:count])
 
     def tokens_without(self, removed: frozenset[int]) -> int:
-        """Tokens left in the results."""
         return self.tokens - sum(removal.tokens for removal in self.removals if removal.step in removed)
 
 

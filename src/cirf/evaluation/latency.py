@@ -95,45 +95,35 @@ class Engine(Protocol):
     """What generates: the models of several methods, all at once or some at a time."""
 
     @property
-    def groups(self) -> Sequence[Sequence[str]]:
-        """The methods, grouped by checkpoint."""
-        ...
+    def groups(self) -> Sequence[Sequence[str]]: ...
 
     @property
     def together(self) -> bool:
         """Whether all models are held in memory at once."""
-        ...
 
     def facts(self) -> Row:
         """Engine, versions, device, threads and number format: the setup of a time."""
-        ...
 
     def loading(self) -> Row:
         """How the models are held, for the record."""
-        ...
 
     def load(self, methods: Sequence[str]) -> None:
         """Have these methods' models in memory."""
-        ...
 
     def render(self, method: str, prompt: str) -> str:
         """The chat template around a user's turn."""
-        ...
 
     def one(self, method: str, prompt: str, cap: int, run: int = 0) -> TimedOutput:
         """One answer at batch 1; another ``run`` draws another one."""
-        ...
 
     def sample(
         self, method: str, prompt: str, cap: int, count: int, enough: Callable[[Mapping[int, Output]], bool]
     ) -> tuple[Mapping[int, Output], int]:
         """Of ``count`` sampled answers, decoded in one batch, those finished when ``enough`` are; and all tokens written."""
-        ...
 
     def memory(self, method: str) -> Row:
         """``weights_bytes`` of a method's model, and ``growth_bytes``: the most that the last answer took on top of what was
         allocated before (null if the device does not report it)."""
-        ...
 
 
 class TimedRows(NamedTuple):
@@ -163,18 +153,10 @@ def take_turns(
     progress: Progress,
     label: str,
 ) -> TimedRows:
-    """Every method on every piece, in the order of `schedule.blocks`.
+    """Every method on every piece, in the order of `blocks`.
 
-    Args:
-        engine: holds the models.
-        pieces: what to answer.
-        answer: one turn; the row of it holds ``seconds``.
-        seed: of the order of the methods.
-        log: file that keeps the rows; what it holds of the same facts is not done again. ``None``: nothing is kept.
-        progress: a bar named ``label``.
-
-    Raises:
-        CirfError: a turn took no time.
+    ``answer`` makes the row of a turn, which holds ``seconds``; ``log``: the file that keeps the rows, of which those of the same
+    facts are not measured again. ``CirfError`` where a turn took no time.
     """
     kept = _Log(log, engine.facts(), pieces.names)
     plan = blocks(engine.groups, pieces.timed, seed, engine.together)
@@ -225,7 +207,6 @@ class _Log:
         self.file.read(self._note)
 
     def add(self, row: Row) -> None:
-        """Keep one more row."""
         if self.file is not None:
             self.file.append(row)
         self._note(row)
@@ -264,10 +245,7 @@ def measure(
     `summarise` has them, with ``runs_s`` where answers are sampled in several ``section.latency_runs``, each a separate draw;
     ``loads``: how the models were held in each attempt of the measurement, ``discarded`` how many
     answers of another engine or machine were discarded; ``peak_bytes`` are the weights and the most that an answer took
-    on top, null if the device does not report it.
-
-    Raises:
-        CirfError: the engine reports no time for an answer.
+    on top, null if the device does not report it. ``CirfError``: the engine reports no time for an answer.
     """
     problems, pieces, warmups = line_up(test, section, seed)
     names: tuple[str, ...] = ("task", "id")
@@ -331,7 +309,7 @@ def summarise(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The times of some answers; of nothing, ``{"n": 0}``.
 
     ``n`` counts questions; ``runs_s`` is the mean of every run, where rows are of several. ``mean_s`` with its 95 % interval
-    (`bootstrap.mean_interval`, items drawn within their task; null for one item), ``p50_s`` and ``p95_s``
+    (`statistics.mean_interval`, items drawn within their task; null for one item), ``p50_s`` and ``p95_s``
     (numpy's, linear), mean ``tokens``. ``first_token_s`` is the mean time to the first token (tokenising, prefill, one
     step), ``decode_s`` of the rest, ``decode_tokens_per_s`` the tokens after the first by all seconds of the rest: null where
     the engine does not report first tokens, the last also where there was no rest.

@@ -8,9 +8,8 @@ A prompt with two thoughts, and its form under each probe (w: the thoughts of an
     swap         How many clips?<latent> w1 w2 </latent>
     truncate-1   How many clips?<latent> z1 </latent>
 
-All vectors are computed first, as usual; then they are perturbed and fed to the model in one
-pass, from which it answers. It does not continue thinking from a perturbed thought: the probe's effect could not be separated
-from the model's own.
+All vectors are computed first, as usual; then they are perturbed and fed to the model in one pass, from which it answers. It does
+not continue thinking from a perturbed thought: the probe's effect could not be separated from the model's own.
 
 A trace is written first, as usual; its units are the steps, each a functional token with its result, and the model continues
 after the perturbed trace and its end token. Pauses are in the prompt; they are all equal, so only their number can be reduced.
@@ -85,7 +84,6 @@ class OfThoughts(Perturbable):
     """Vectors of the model's own."""
 
     def __init__(self, model: Any, beginnings: Prefiller) -> None:
-        """``beginnings``: those of the method."""
         self._model, self._beginnings = model, beginnings
 
     def cut(self, prompts: Sequence[list[int]], written: Sequence[Output]) -> list[Cut | None]:
@@ -103,7 +101,6 @@ class OfThoughts(Perturbable):
         return cuts
 
     def begin(self, cuts: Sequence[Cut]) -> PrefilledPrompts:
-        """The vectors, fed at once."""
         rows = []
         for cut in cuts:
             parts = (cut.head, *cut.units, cut.tail)
@@ -114,8 +111,6 @@ class OfThoughts(Perturbable):
 
 
 class OfTrace(Perturbable):
-    """The steps of a functional trace."""
-
     def __init__(self, tokenizer: Any, names: TokenNames, results: Literal["follow", "keep"]) -> None:
         """``results``: each moves with its token, or all stay in place and only tokens are perturbed."""
         self._start, self._end, *codes = tokenizer.convert_tokens_to_ids(list(names.all))
@@ -157,11 +152,9 @@ class OfPauses(Perturbable):
     """New tokens in the prompt."""
 
     def __init__(self, tokenizer: Any, names: Sequence[str]) -> None:
-        """``names``: the tokens."""
         self._ids = frozenset(tokenizer.convert_tokens_to_ids(list(names)))
 
     def cut(self, prompts: Sequence[list[int]], written: Sequence[Output]) -> list[Cut | None]:
-        """At the first pause."""
         cuts: list[Cut | None] = []
         for ids in prompts:
             first = next((index for index, token in enumerate(ids) if token in self._ids), None)

@@ -59,10 +59,7 @@ def probe(
 
     Batches are fixed, of questions of similar prompt length, and have at least two if possible, so that each has another to swap
     with. A killed probing resumes at the first incomplete batch; rows are kept in ``work/scratch`` until the caller no longer
-    needs them.
-
-    Raises:
-        CirfError: no problems.
+    needs them. ``CirfError``: no problems.
     """
     if not any(questions.test.values()):
         raise CirfError("evaluate.probes: there is no test problem to probe with")
@@ -78,8 +75,6 @@ def probe(
 
 
 class _Table:
-    """The rows of one task."""
-
     def __init__(
         self,
         name: str,

@@ -150,7 +150,6 @@ def traces(folder: Path) -> list[dict[str, str]]:
 
 
 def _check_inside(folder: Path, files: Sequence[Path]) -> None:
-    """``CirfError`` where a file is a link to one outside of the folder."""
     for path in files:
         if not path.resolve().is_relative_to(folder.resolve()):
             name = path.relative_to(folder)

@@ -103,7 +103,6 @@ class StagedCurriculum:
         return self._validation
 
     def stage(self, update: int) -> int:
-        """The stage of that update."""
         return min(self.first + math.floor(update / self._span + _SMALL), self.final)
 
     def feature(self, index: int, update: int) -> Feature:

@@ -4,8 +4,6 @@ They are drawn for a white ground; a page may give them its own colours (`themed
 
 A point is drawn as up to three artists (its bar, its marker, its name) with the gids `gid(place, part)`. In the SVG they become
 groups of one method, which the page's script can hide together; the marker has a description and can be focused.
-
-`draw_dots`: values with their intervals, a line each, for tables of which a reader wants to see the differences.
 """
 
 from __future__ import annotations

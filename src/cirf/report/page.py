@@ -177,7 +177,6 @@ def _best(data: Mapping[str, Any], titles: Mapping[str, str]) -> str:
 
 
 def _use(data: Mapping[str, Any], titles: Mapping[str, str]) -> str:
-    """The first sentence."""
     verdict = data["verdict"]
     row = data["methods"][verdict["use"]]
     low, high = (f"{100 * bound:.1f}" for bound in row["interval"])

@@ -64,7 +64,6 @@ class LoadedModels:
     """
 
     def __init__(self, context: Context, turns: Mapping[str, str] | None = None) -> None:
-        """Nothing is loaded yet."""
         release(context)
         self.context = context
         self.turns = turns or {name: name for name in context.recipe.methods}
@@ -106,7 +105,6 @@ class LoadedModels:
         return {"together": together, "models": count, "weights_bytes": weights, "free_bytes": free}
 
     def facts(self) -> dict[str, Any]:
-        """The setup of a time measured here."""
         return facts(self.context)
 
     def load(self, methods: Sequence[str]) -> None:
@@ -163,7 +161,6 @@ class LoadedModels:
         return {"weights_bytes": self._weights(method), "growth_bytes": self.growth}
 
     def release(self) -> None:
-        """Forget the models."""
         self.held.clear()
         self.prefixes.clear()
         self._clean()

@@ -46,11 +46,9 @@ class TrainedGuideVectors:
         self._guide, self._rows, self._questions = guide, rows, questions
 
     def given(self, numbers: Sequence[int]) -> dict[str, torch.Tensor]:
-        """As `Guide.batch`."""
         return self._guide.batch([self._rows[self._questions[number]] for number in numbers])
 
     def vectors(self, batch: Batch) -> torch.Tensor:
-        """The guide's."""
         made: torch.Tensor = self._guide(batch)
         return made
 
@@ -119,7 +117,6 @@ class SemanticObjective(SoftObjective):
         return super().collate(features, padding) | {"meant": self._meant[torch.tensor(_numbers(features))]}
 
     def loss(self, model: Any, batch: Batch, count: torch.Tensor | int | None) -> torch.Tensor:
-        """See the class."""
         vectors = self._source.vectors(batch)
         logits, targets = soft_logits(model, batch["input_ids"], batch["labels"], batch["slots"], vectors, self.heads)
         whole = targets.numel() if count is None else count

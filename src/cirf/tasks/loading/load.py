@@ -214,7 +214,6 @@ def _pool(entry: TaskEntry, task: Task, table: str, reading: Reading) -> tuple[l
 
 
 def _jsonl(entry: TaskEntry, task: Task, table: str, reading: Reading) -> tuple[list[Problem], list[Problem]]:
-    """A user's files in our layout."""
     from cirf.tasks.own_rows import read_split, test_path, train_path
 
     if entry.options:
