@@ -69,5 +69,4 @@ else:
         return found
 
     def __dir__():
-        """All names, imported or not."""
         return sorted({*globals(), *__all__})

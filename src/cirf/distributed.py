@@ -43,7 +43,6 @@ def _state() -> Any:
 
 
 def barrier() -> None:
-    """Wait for all processes."""
     if world_size() > 1:
         _state().wait_for_everyone()
 

@@ -31,7 +31,6 @@ class Advance(Protocol):
 
     def __call__(self, count: int, note: str = "", /) -> None:
         """Move on by ``count``; ``note`` replaces the one before."""
-        ...
 
 
 class Progress(Protocol):
@@ -39,7 +38,6 @@ class Progress(Protocol):
 
     def task(self, name: str, total: int | None, unit: str = "rows", done: int = 0) -> AbstractContextManager[Advance]:
         """Open a bar of ``total`` units, ``done`` of which were finished by an earlier run."""
-        ...
 
 
 class _Silent:

@@ -65,10 +65,9 @@ def _to_field(value: Any, hint: Any) -> Any:
 class Problem(Record):
     """A question with its answer.
 
-    ``question`` is the bare text; ``choices`` are the texts of the options A, B, C, ... in order (``None`` where
-    there are none); ``answer`` is canonical for the task: ``"72"``, ``"C"``, ``"yes"``. ``rationale`` is the data
-    set's own worked solution, if it has one. ``subset`` names the part of the task it belongs to, where there are parts
-    (a task of BBH, a subject of MATH).
+    ``question`` is the bare text; ``choices`` are the texts of the options A, B, C, ... in order (``None`` where there are none);
+    ``answer`` is canonical for the task: ``"72"``, ``"C"``, ``"yes"``. ``rationale`` is the data set's own worked solution, if it
+    has one. ``subset`` names the part of the task it belongs to, where there are parts (a task of BBH, a subject of MATH).
     """
 
     id: str
@@ -101,9 +100,8 @@ class Rationale(Record):
 class TeacherRationale(Record):
     """A rationale written by a language model, and whether it is usable.
 
-    ``right`` as a rationale's ``agrees``; ``steps``: into how many it can be cut, 0 where it cannot; ``finish`` is
-    ``length`` where it was cut off at its cap, ``filtered`` where a filter or an error ended it; ``tokens`` as the server
-    counted.
+    ``right`` as a rationale's ``agrees``; ``steps``: into how many it can be cut, 0 where it cannot; ``finish`` is ``length``
+    where it was cut off at its cap, ``filtered`` where a filter or an error ended it; ``tokens`` as the server counted.
     """
 
     problem: str

@@ -45,17 +45,12 @@ _ALPHA = 0.05
 def mean_interval(
     tasks: Sequence[Sequence[float]], weights: Sequence[float] | None = None, *, draws: int = DRAWS, seed: int = 0
 ) -> Interval | None:
-    """The 95 % interval of a weighted mean of the tasks' means.
+    """The 95 % interval of a weighted mean of the tasks' means; the same values give the same interval.
 
-    Args:
-        tasks: the items' values, task by task; an item's value is its mean over runs.
-        weights: of the tasks' means; ``None``: their shares of the items, which makes it the mean over all items.
-        draws: number of samples.
-        seed: of the drawing: the same values give the same interval.
-
-    ``None`` where a task has fewer than two items. Where no task's values differ it is the point itself, which says that no
-    spread was seen and not that there is none: for shares see `mean_of_shares`. ``ValueError`` on no tasks, or weights that
-    are not one a task.
+    ``tasks``: the items' values, task by task; an item's value is its mean over runs. ``weights``: of the tasks' means; ``None``:
+    their shares of the items, which makes it the mean over all items. ``None`` where a task has fewer than two items. Where no
+    task's values differ it is the point itself, which says that no spread was seen and not that there is none: for shares see
+    `mean_of_shares`. ``ValueError`` on no tasks, or weights that are not one a task.
     """
     import numpy as np
 
@@ -174,10 +169,9 @@ class Interval(NamedTuple):
 class Comparison(NamedTuple):
     """Two methods on the same ``n`` items. ``difference`` is first minus second, as a share, with its 95 % interval.
 
-    ``wins`` and ``losses`` count the items that only the first, only the second solved (better, worse where an item
-    was run several times). ``test`` names what ``p`` was found by: ``mcnemar``, ``sign-flip`` (both exact) or
-    ``paired-z``. ``p_holm`` is ``p`` corrected for the ``family`` of comparisons that it was looked at with (`corrected`);
-    ``None`` for a single comparison.
+    ``wins`` and ``losses`` count the items that only the first, only the second solved (better, worse where an item was run
+    several times). ``test`` names what ``p`` was found by: ``mcnemar``, ``sign-flip`` (both exact) or ``paired-z``. ``p_holm`` is
+    ``p`` corrected for the ``family`` of comparisons that it was looked at with (`corrected`); ``None`` for a single comparison.
     """
 
     n: int

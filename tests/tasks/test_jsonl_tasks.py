@@ -11,7 +11,8 @@ import pytest
 from cirf.errors import CirfError
 from cirf.recipe.schema import TaskEntry
 from cirf.store.jsonl import RowError, by_reason
-from cirf.tasks.own_rows import build_task, read_problems, read_test, read_train
+from cirf.tasks.own_rows import build_task, read_problems, read_split, train_path
+from cirf.tasks.own_rows import test_path as path_of_test
 
 
 def write(path: Path, *rows: Any) -> Path:
@@ -73,9 +74,9 @@ def test_decimal_commas_are_settled_by_the_file(tmp_path: Path) -> None:
     both = entry(train, test_file=str(test))
     task = build_task(both, None)
     assert (task.answer, task.decimal_commas) == ("number", True)
-    problems = read_train(both, "number", None, commas=True)
+    problems = read_split(train_path(both, None), "number", commas=True) or []
     assert [problem.answer for problem in problems] == ["1250", "-2.125", "1.125"]
-    assert [problem.answer for problem in read_test(both, "number", None, commas=True) or ()] == ["2500"]
+    assert [problem.answer for problem in read_split(path_of_test(both, None), "number", commas=True) or ()] == ["2500"]
     said = ["Die Antwort: answer is 1.250,0 €.", "#### -2,125", "#### 1.125"]  # the last as a trained model writes it
     assert all(task.equal(task.parse(text, one) or "", one) for text, one in zip(said, problems, strict=True))
     assert task.result("Es sind 1,5 + 1.248,5 = 1.250 Stück.", problems[0], ()) == "1250"
@@ -109,10 +110,10 @@ def test_files_are_found_under_the_data_folder(tmp_path: Path) -> None:
     write(tmp_path / "train.jsonl", SUM)
     write(tmp_path / "test.jsonl", {**SUM, "question": "other"})
     both = TaskEntry.model_validate({"task": "jsonl", "train_file": "train.jsonl", "test_file": "test.jsonl"})
-    assert len(read_train(both, "number", str(tmp_path))) == 1
-    test = read_test(both, "number", str(tmp_path))
+    assert len(read_split(train_path(both, str(tmp_path)), "number") or ()) == 1
+    test = read_split(path_of_test(both, str(tmp_path)), "number")
     assert test is not None and test[0].question == "other"
-    assert read_test(TaskEntry.model_validate({"task": "jsonl", "train_file": "train.jsonl"}), "number", str(tmp_path)) is None
+    assert path_of_test(TaskEntry.model_validate({"task": "jsonl", "train_file": "train.jsonl"}), str(tmp_path)) is None
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from cirf.recipe.schema import Problems, TaskEntry
 from cirf.store.jsonl import RowError
 from cirf.tasks.loading.layouts import plain_row
 from cirf.tasks.loading.load import load_problems
-from cirf.tasks.own_rows import build_task, read_train, rows_in_memory
+from cirf.tasks.own_rows import build_task, read_split, rows_in_memory, train_path
 
 ASKED = "Noor has 4 boxes with 8 beads and gives 4 away. How many are left?"
 STEPS = ("Noor has 4 * 8 = 32 beads.", "Then 32 - 4 = 28 are left.")
@@ -81,7 +81,7 @@ def read(tmp_path: Path, *rows: dict[str, Any], **keys: Any) -> Any:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     entry = TaskEntry.model_validate({"task": "jsonl", "train_file": str(path), **keys})
     task = build_task(entry, None)
-    return task, read_train(entry, task.answer, None)
+    return task, read_split(train_path(entry, None), task.answer, columns=entry.columns)
 
 
 @pytest.mark.parametrize("row", LAYOUTS, ids=lambda row: json.dumps(row)[:60] if isinstance(row, dict) else None)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from cirf.analysis.source import Run
+from cirf.evaluation.harness import by_question
 from cirf.statistics import compare, mean, mean_of_shares, wilson
 
 Shares = Mapping[str, Mapping[str, float]]
@@ -30,16 +30,7 @@ def functional(runs: Sequence[Run]) -> str | None:
     return next((name for name in FUNCTIONAL if all(name in run.methods for run in runs)), None)
 
 
-def by_question(rows: Sequence[Mapping[str, Any]], key: str = "correct") -> dict[str, float]:
-    """A value of each question, its mean over the runs."""
-    found: dict[str, list[float]] = {}
-    for row in rows:
-        found.setdefault(row["id"], []).append(float(row[key]))
-    return {name: mean(several) for name, several in found.items()}
-
-
 def shares(run: Run, method: str, tasks: Iterable[str]) -> dict[str, dict[str, float]]:
-    """A method's answers to some tasks."""
     answers = run.answers(method)
     return {task: by_question(answers[task]) for task in tasks}
 
@@ -81,7 +72,6 @@ def same_questions(several: Sequence[Shares]) -> bool:
 
 
 def pooled(found: Shares) -> dict[str, float]:
-    """All questions of all tasks in one."""
     return {f"{task}/{name}": value for task, values in found.items() for name, value in values.items()}
 
 

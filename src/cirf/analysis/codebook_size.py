@@ -191,9 +191,8 @@ def draw_sizes(
 ) -> str:
     """Values above (shares, drawn as percent), least counts below on a logarithmic axis; marked points are hollow.
 
-    ``form``: the form of a point's value, ``share`` or ``points``.
-    ``bars``: K, count of the least used code in training segments (``None``: not known) and in answers. The intervals of single
-    tasks are left to the table wherever there is a mean.
+    ``form``: the form of a point's value, ``share`` or ``points``. ``bars``: K, count of the least used code in training segments
+    (``None``: not known) and in answers. The intervals of single tasks are left to the table wherever there is a mean.
     """
     from matplotlib.ticker import FuncFormatter, NullLocator
 
@@ -246,7 +245,6 @@ def _draw_curves(axes: Axes, curves: Sequence[Curve], form: Form, marks: list[Ma
 
 
 def _draw_bars(axes: Axes, bars: Sequence[tuple[int, int | None, int]], marks: list[Mark]) -> None:
-    """Least counts by K."""
     highest = max((count for bar in bars for count in bar[1:] if count is not None), default=1)
     axes.set_yscale("log")
     axes.set_ylim(_GROUND, max(10, highest) * 4)

@@ -2,8 +2,7 @@
 
 The bias share is ``||mean of w|| / mean of ||w||`` over the K rows ``w``: 1 if all are one vector, about ``1 / sqrt(K)`` for
 unrelated directions. With rows of one length it follows from the mean cosine ``c`` of the pairs: ``bias^2 = 1 / K + (1 - 1 / K)
-c``. The rows are read from the model's
-files without loading the rest.
+c``. The rows are read from the model's files without loading the rest.
 """
 
 from __future__ import annotations
@@ -156,11 +155,8 @@ def make(source: Source) -> AnalysisResult:
     ]
     if source.paper:
         rows = rows + [_theirs(row) for row in published("geometry")]
-    return AnalysisResult(
-        (Table("geometry", "Geometry of the functional tokens' embeddings.", _COLUMNS, rows),),
-        pictures,
-        notes,
-    )
+    table_of_rows = Table("geometry", "Geometry of the functional tokens' embeddings.", _COLUMNS, rows)
+    return AnalysisResult((table_of_rows,), pictures, notes)
 
 
 def measures(rows: np.ndarray) -> dict[str, float | None]:
@@ -277,14 +273,8 @@ def _pictures(rows: Sequence[dict[str, Any]]) -> dict[str, str]:
 
 
 def _short(key: str, value: Any) -> str:
-    labels = {
-        "size": f"K {value}",
-        "seed": f"seed {value}",
-        "init": f"first rows {value}",
-        "initialiser": f"first codes {value}",
-    }
-    labels["reassign"] = f"reassigned {value}"
-    return labels.get(key, str(value))
+    words = {"size": "K", "seed": "seed", "init": "first rows", "initialiser": "first codes", "reassign": "reassigned"}
+    return f"{words[key]} {value}" if key in words else str(value)
 
 
 ANALYSIS = Analysis(

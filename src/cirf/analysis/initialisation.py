@@ -52,7 +52,6 @@ _ABLATION = Ablation(
 
 
 def make(source: Source) -> AnalysisResult:
-    """See `ablation.make`."""
     found = ablation.make(source, _ABLATION)
     note = (
         "The paper's row `random x random` has the digits of its `random` representation; it does not say which was run. Here the"

@@ -122,6 +122,5 @@ def titles_of(report: Mapping[str, Any]) -> dict[str, str]:
 
 
 def variants_of(report: Mapping[str, Any]) -> Variants:
-    """The variants of a report's recipe."""
     found: Variants = (report.get("recipe") or {}).get("variants", {})
     return found

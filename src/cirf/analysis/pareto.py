@@ -69,7 +69,6 @@ def describe_point(name: str, point: Point, cost: str) -> str:
 
 
 def without_answers(point: Point) -> Point:
-    """A point as a row of a table."""
     return {key: value for key, value in point.items() if not key.startswith("_")}
 
 
@@ -281,18 +280,8 @@ def _spot(point: Point, cost: str) -> MethodPoint:
     title = point.get("_name") or (point["method"] if point["method"] != kind else run.titles[kind])
     share, low, high = (100 * point[key] for key in ("accuracy", "accuracy_low", "accuracy_high"))
     of = family(kind, variants, run.methods[kind].get("functional", False))
-    return MethodPoint(
-        kind,
-        title,
-        describe_point(title, point, cost),
-        of,
-        point[cost],
-        share,
-        low,
-        high,
-        bool(point[f"front_{cost}"]),
-        kind == BASELINE,
-    )
+    words, front = describe_point(title, point, cost), bool(point[f"front_{cost}"])
+    return MethodPoint(kind, title, words, of, point[cost], share, low, high, front, kind == BASELINE)
 
 
 ANALYSIS = Analysis(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from cirf.analysis import ablation
 from cirf.analysis.ablation import Ablation
-from cirf.analysis.analysis import Analysis, AnalysisResult
-from cirf.analysis.source import Source
+from cirf.analysis.analysis import Analysis
 from cirf.pictures.table import Column
 
 _KEY = "codebook.representation"
@@ -19,16 +20,11 @@ _ABLATION = Ablation(
 )
 
 
-def make(source: Source) -> AnalysisResult:
-    """See `ablation.make`."""
-    return ablation.make(source, _ABLATION)
-
-
 ANALYSIS = Analysis(
     "representation",
     "Representation of a step",
     "Accuracy with codes of noise, of bare segments, of segments minus their question, or minus their rationale's mean.",
     "a sweep over `codebook.representation` with evaluations of a functional method",
-    make,
+    partial(ablation.make, ablation=_ABLATION),
     "Table representation accuracy",
 )

@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cirf.analysis.accuracy import FUNCTIONAL, by_question, kind, of_tasks
+from cirf.analysis.accuracy import FUNCTIONAL, kind, of_tasks
 from cirf.analysis.analysis import Analysis, AnalysisResult, MissingInputError
 from cirf.analysis.groups import distinct, file_name, model_names, put, settings
 from cirf.analysis.pareto import COSTS, DOMAINS, Point, describe_point, on_same_questions, with_costs, without_answers
 from cirf.analysis.source import Run, Source
+from cirf.evaluation.harness import by_question
 from cirf.pictures.canvas import SOFT, Mark, add, canvas, limits, marked, ticks
 from cirf.pictures.style import style
 from cirf.pictures.table import Column, Table
@@ -332,7 +333,6 @@ class LinearFit:
     p_line: float | None
 
     def at(self, x: float) -> float:
-        """Its height."""
         return self.intercept + self.slope * x
 
 

@@ -69,6 +69,8 @@ class Run:
         self.settings: Mapping[str, Any] = settings or {}
         self.shown = RunView(folder, stages)
         self._collect = collect
+        self._answers: dict[str, Tables] = {}
+        self._coded: dict[int, Sequence[Row]] = {}
 
     @property
     def of_sweep(self) -> bool:
@@ -82,12 +84,10 @@ class Run:
 
     @cached_property
     def data(self) -> Mapping[str, Any]:
-        """The data of the run's report."""
         return self._collect()
 
     @property
     def recipe(self) -> Mapping[str, Any]:
-        """The run's recipe, whole."""
         recipe: Mapping[str, Any] = self.data["recipe"]
         return recipe
 
@@ -113,18 +113,12 @@ class Run:
 
     @cached_property
     def methods(self) -> Mapping[str, Mapping[str, Any]]:
-        """Methods that were evaluated, with their numbers as in the report."""
         methods: Mapping[str, Mapping[str, Any]] = self.data["methods"]
         return methods
 
     @cached_property
     def titles(self) -> Mapping[str, str]:
-        """Their display names."""
         return display_names(list(self.methods), self.recipe.get("variants", {}))
-
-    @cached_property
-    def _answers(self) -> dict[str, Tables]:
-        return {}
 
     def answers(self, method: str) -> Tables:
         """The evaluation's rows of a method, by task in the report's order."""
@@ -176,10 +170,6 @@ class Run:
     def codes(self) -> Mapping[tuple[str, int], list[int]]:
         """Codes of each rationale's steps, by problem and sample, of that codebook."""
         return {(row["problem"], row["sample"]): row["codes"] for row in self._rows(self.codebook, "codes.jsonl")}
-
-    @cached_property
-    def _coded(self) -> dict[int, Sequence[Row]]:
-        return {}
 
     def coded(self, size: int) -> Sequence[Row]:
         """Rationales that models are trained on, by the codebook of that size: ``problem``, ``sample``, ``task``, ``codes``."""

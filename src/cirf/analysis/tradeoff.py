@@ -125,13 +125,8 @@ def _legend(figure: Any, spots: Sequence[MethodPoint], size: PictureSize) -> Non
         handles = [
             Line2D([], [], label=look.title, markersize=size.font - 2, markeredgecolor="white", **look.point) for look in looks
         ]
-        drawn: dict[str, Any] = {
-            "frameon": False,
-            "fontsize": size.font,
-            "handletextpad": 0,
-            "columnspacing": 0.9,
-            "borderpad": 0,
-        }
+        drawn: dict[str, Any] = {"frameon": False, "fontsize": size.font}
+        drawn |= {"handletextpad": 0, "columnspacing": 0.9, "borderpad": 0}
         figure.legend(handles=handles, loc="outside upper left", ncols=len(looks), **drawn)
 
 

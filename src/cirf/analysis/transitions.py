@@ -87,13 +87,18 @@ def count_pairs(sequences: Iterable[Sequence[int]]) -> Counter[tuple[State, Stat
     return Counter(pair for chain in chains for pair in pairwise(chain))
 
 
-def entropies(pairs: Counter[tuple[State, State]]) -> tuple[float, float]:
-    """Entropy in bits of what comes next, and of what comes next given what was before."""
-    after, before = Counter[State](), Counter[State]()
+def _halves(pairs: Counter[tuple[State, State]]) -> tuple[Counter[State], Counter[State]]:
+    """How often each state comes first in a pair, and how often second."""
+    before, after = Counter[State](), Counter[State]()
     for (first, second), count in pairs.items():
         before[first] += count
         after[second] += count
-    total = pairs.total()
+    return before, after
+
+
+def entropies(pairs: Counter[tuple[State, State]]) -> tuple[float, float]:
+    """Entropy in bits of what comes next, and of what comes next given what was before."""
+    (before, after), total = _halves(pairs), pairs.total()
     plain = math.fsum(-count / total * math.log2(count / total) for count in after.values())
     given = math.fsum(-count / total * math.log2(count / before[first]) for (first, _), count in pairs.items())
     return plain, given
@@ -138,10 +143,7 @@ def shuffled_entropies(sequences: Iterable[Sequence[int]], times: int = _SHUFFLE
 
 
 def _pair_rows(where: str, pairs: Counter[tuple[State, State]], labels: dict[int, str]) -> list[dict[str, Any]]:
-    before, after, total = Counter[State](), Counter[State](), pairs.total()
-    for (first, second), count in pairs.items():
-        before[first] += count
-        after[second] += count
+    (before, after), total = _halves(pairs), pairs.total()
     ordered = sorted(pairs.items(), key=lambda item: (-item[1], str(item[0])))[:_MOST]
     return [
         {
@@ -166,9 +168,7 @@ def _picture(pairs: Counter[tuple[State, State]], labels: dict[int, str]) -> str
     """Rows: before, columns: after, the darker the larger the share of what follows; the most frequent codes."""
     import numpy as np
 
-    often = Counter[State]()
-    for (first, _), count in pairs.items():
-        often[first] += count
+    often = _halves(pairs)[0]
     codes = sorted((state for state in often if isinstance(state, int)), key=lambda code: (-often[code], code))[:_DRAWN]
     rows: list[State] = [START, *codes]
     columns: list[State] = [*codes, END]

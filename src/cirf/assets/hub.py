@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 
 from cirf.errors import CirfError
@@ -20,13 +22,9 @@ def snapshot(model: str, revision: str | None = None, progress: Progress = SILEN
     cache is used. Raises ``CirfError`` if neither gives the model.
     """
     from huggingface_hub import snapshot_download
-    from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 
-    shown = not are_progress_bars_disabled()
-    quiet()
-    disable_progress_bars()
     try:
-        with progress.task(f"fetching {model}", total=None, unit=""):
+        with without_bars(), progress.task(f"fetching {model}", total=None, unit=""):
             return Path(snapshot_download(model, revision=revision, allow_patterns=[*_FILES], ignore_patterns=[*_FOR_OTHERS]))
     except Exception as error:  # errors of the hub, its client library or the system have no common base class
         name = f"{model} at {revision}" if revision else model
@@ -35,6 +33,18 @@ def snapshot(model: str, revision: str | None = None, progress: Progress = SILEN
             f"{name}: the hub refuses it ({reason}) and it is not in the cache; check the id and the revision,"
             " or name a folder that holds the model"
         ) from None
+
+
+@contextlib.contextmanager
+def without_bars() -> Iterator[None]:
+    """Without the hub library's progress bars, which would overlap ours, and its chatter."""
+    from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
+
+    shown = not are_progress_bars_disabled()
+    quiet()
+    disable_progress_bars()
+    try:
+        yield
     finally:
         if shown:
             enable_progress_bars()

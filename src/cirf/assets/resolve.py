@@ -144,20 +144,9 @@ def _tokenizer(tokens: list[str], types: list[int], merges: list[str], pre: str)
     else:
         raise CirfError(f"the file's pre-tokenizer, {pre}, is not supported")
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens(
-        [
-            AddedToken(token, normalized=False, special=True)
-            for token, type_ in zip(tokens, types, strict=True)
-            if type_ == _SPECIAL
-        ]
-    )
-    tokenizer.add_tokens(
-        [
-            AddedToken(token, normalized=False, special=False)
-            for token, type_ in zip(tokens, types, strict=True)
-            if type_ == _USER_DEFINED
-        ]
-    )
+    for kind, special, add in ((_SPECIAL, True, tokenizer.add_special_tokens), (_USER_DEFINED, False, tokenizer.add_tokens)):
+        found = [token for token, type_ in zip(tokens, types, strict=True) if type_ == kind]
+        add([AddedToken(token, normalized=False, special=special) for token in found])
     return tokenizer
 
 

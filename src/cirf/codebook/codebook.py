@@ -57,7 +57,6 @@ class Codebook:
 
     @property
     def size(self) -> int:
-        """K."""
         return self.codes.shape[0]
 
     @property
@@ -67,12 +66,10 @@ class Codebook:
 
     @property
     def representation(self) -> Kind:
-        """What was quantised (eq. 5)."""
         return self.settings.representation
 
     @property
     def single_step(self) -> SingleStep:
-        """What is subtracted from the one step of a rationale."""
         return self.settings.single_step
 
     def described(self, corpus_mean: np.ndarray, embedder: Mapping[str, str | None]) -> Codebook:
@@ -191,12 +188,11 @@ def train(
 ) -> tuple[Codebook, np.ndarray, dict[str, Any]]:
     """Learn K codes of ``width`` from representations z' [M x d_s]: the codebook, the codes [M] of these, a report.
 
-    The codebook is not yet ``described``. The report: ``losses`` (each phase, one entry an epoch, means over segments of
-    sums over dimensions), ``segments``, ``usage`` [K], ``used`` (codes carried by any), ``perplexity`` of the usage
-    (K: even), ``column_imbalance`` of the last balanced assignment, ``disagreement`` (share of segments whose nearest
-    code is not the balanced one). Progress is kept in ``work/scratch``, and processes may ``share`` the work; see
-    ``fit``. ``CirfError`` if the width is not ``codebook.dimension``, there are fewer distinct segments than codes, or training
-    diverges.
+    The codebook is not yet ``described``. The report: ``losses`` (each phase, one entry an epoch, means over segments of sums
+    over dimensions), ``segments``, ``usage`` [K], ``used`` (codes carried by any), ``perplexity`` of the usage (K: even),
+    ``column_imbalance`` of the last balanced assignment, ``disagreement`` (share of segments whose nearest code is not the
+    balanced one). Progress is kept in ``work/scratch``, and processes may ``share`` the work; see ``fit``. ``CirfError`` if the
+    width is not ``codebook.dimension``, there are fewer distinct segments than codes, or training diverges.
     """
     if section.dimension != "backbone" and section.dimension != width:
         raise CirfError(

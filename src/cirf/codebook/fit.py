@@ -6,11 +6,10 @@ The phases of a fit::
     first codes          balanced clusters, k-means or noise (the codebook-construction ablation)
     VQ epochs            each: assign all segments to the current codes, then one pass of eq. 10 with these codes
 
-A segment keeps the code it got at the start of an epoch for that whole epoch: a balanced assignment is a property of the
-whole set, so a minibatch cannot make its own. ``section.reassign`` says whether it is balanced, for all three initialisers
-alike, or each segment takes its nearest code. Each of the two phases has its own Adam. The order of segments is drawn from
-(seed, phase, epoch), so the state on disk is weights and moments alone, and a resumed fit sees the same batches as an
-uninterrupted one.
+A segment keeps the code it got at the start of an epoch for that whole epoch: a balanced assignment is a property of the whole
+set, so a minibatch cannot make its own. ``section.reassign`` says whether it is balanced, for all three initialisers alike, or
+each segment takes its nearest code. Each of the two phases has its own Adam. The order of segments is drawn from (seed, phase,
+epoch), so the state on disk is weights and moments alone, and a resumed fit sees the same batches as an uninterrupted one.
 
 The order of an epoch is a permutation of all rows where they fit into memory. A set on disk would be read one row at a
 time: blocks of neighbouring rows are drawn in any order until they fill a buffer, and the rows of the buffer are then permuted::
@@ -369,7 +368,6 @@ def buffers(count: int, most: int, seed: int) -> Iterator[tuple[list[slice], np.
 
 
 def _places(spans: list[slice]) -> list[slice]:
-    """Where each span is once they are concatenated."""
     stops = np.cumsum([span.stop - span.start for span in spans]).tolist()
     return [slice(start, stop) for start, stop in zip([0, *stops], stops, strict=False)]
 

@@ -43,15 +43,12 @@ class Rows(Protocol):
     @property
     def shape(self) -> tuple[int, ...]:
         """M and d."""
-        ...
 
     def __len__(self) -> int:
         """M."""
-        ...
 
     def __getitem__(self, where: Where, /) -> np.ndarray:
         """The vectors of a slice, or of indices [n] in their order."""
-        ...
 
 
 class FileRows:
@@ -61,7 +58,6 @@ class FileRows:
     """
 
     def __init__(self, path: Path, shape: tuple[int, int], dtype: str = "<f4", offset: int = 0) -> None:
-        """Nothing is read yet."""
         self.shape: tuple[int, ...] = shape
         self._path = path
         self._dtype = np.dtype(dtype)
@@ -117,7 +113,6 @@ class Picked:
     """Some of the rows, by their indices [n], in that order."""
 
     def __init__(self, rows: Rows, indices: np.ndarray) -> None:
-        """Nothing is read yet."""
         self.shape: tuple[int, ...] = (len(indices), rows.shape[1])
         self._rows = rows
         self._indices = indices
@@ -126,7 +121,6 @@ class Picked:
         return self.shape[0]
 
     def __getitem__(self, where: Where, /) -> np.ndarray:
-        """See ``Rows``."""
         return self._rows[self._indices[where]]
 
 
@@ -134,7 +128,6 @@ class Joined:
     """Several sets of rows of one width, concatenated; at least one."""
 
     def __init__(self, parts: Sequence[Rows]) -> None:
-        """Nothing is read yet."""
         self._parts = parts
         self._bounds = np.cumsum([0, *(len(part) for part in parts)])
         self.shape: tuple[int, ...] = (int(self._bounds[-1]), parts[0].shape[1])

@@ -38,11 +38,9 @@ class Points(Protocol):
     @property
     def shape(self) -> tuple[int, int]:
         """M and d."""
-        ...
 
     def pieces(self, share: Share = ALONE) -> Iterator[Tensor]:
         """The rows of a process's share, in pieces of ``PIECE`` or, at the end, fewer."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,5 @@
 """``analyze``: the paper's tables and figures, and more, from a run or a sweep.
 
-The page of analyses is one self-contained HTML file; tables can be sorted and filtered, points show their numbers.
-
 ``report --picture``: the report's first picture as a file.
 """
 

@@ -1,7 +1,5 @@
 """``ask`` and ``codes``: inference with a trained model, and the meaning of its tokens.
 
-An answer as lines for people, all at once or streamed; the final lines are the same.
-
 For a model of functional tokens each has a line with its label and result as soon as the result is complete, then the answer as
 it comes; for one that writes prose the text, and the answer on a line of its own::
 
@@ -46,11 +44,10 @@ def ask(
     """Answer one question and print the trace, each token with its label, the answer and the time; a trace that is not
     well-formed is warned of.
 
-    It uses its recipe's number format, device and caps; without a recipe the defaults. ``steering`` are
-    settings of `cirf.methods.cirf.cirf.TraceSettings`. ``stream``: lines are printed as they are written (``None``: on a
-    terminal); they are the same lines. ``explain``: also print each functional token's function, its probability and the
-    alternatives. ``trust``: code that comes with the model may run. ``CirfError`` for steering or explaining a model without
-    functional tokens.
+    It uses its recipe's number format, device and caps; without a recipe the defaults. ``steering`` are settings of
+    `cirf.methods.cirf.cirf.TraceSettings`. ``stream``: lines are printed as they are written (``None``: on a terminal); they are
+    the same lines. ``explain``: also print each functional token's function, its probability and the alternatives. ``trust``:
+    code that comes with the model may run. ``CirfError`` for steering or explaining a model without functional tokens.
     """
     from cirf.lm import backbone
     from cirf.lm.decoding import generate as decode
@@ -91,7 +88,6 @@ def ask(
 
 
 def _explained(served: ServedModel, prompt: str, written: Sequence[int]) -> list[dict[str, Any]]:
-    """Probabilities of the functional tokens among the ids ``written``."""
     from cirf.lm.prompt import encode
     from cirf.serving.reading import choices, explanation
 

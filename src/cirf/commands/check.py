@@ -146,7 +146,6 @@ def token_counter(recipe: Recipe) -> tuple[Callable[[str], int], str]:
 
 
 def _notes(made: dict[str, Any], recipe: Recipe) -> list[str]:
-    """Notes for the user."""
     from cirf.fitting.fit import FEW
     from cirf.rationales.redundancy import left_out_notes
 

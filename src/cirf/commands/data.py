@@ -1,9 +1,7 @@
 """``data get`` and ``data list``: public benchmark data.
 
 Data are fetched into a folder that recipes read. ``sources.json`` in the folder records each file's source and hash. An unchanged
-file is not fetched again, nor is one that the user brought. Unfinished downloads are kept in ``.downloads``.
-
-A file over HTTP: resumed, checked against its hash, and renamed only when complete.
+file is not fetched again, nor is one that the user brought. Unfinished downloads are kept in ``.downloads`` and resumed.
 """
 
 from __future__ import annotations
@@ -19,14 +17,14 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from cirf import __version__, tasks
 from cirf.assets import data_folder
 from cirf.assets.benchmarks import Address, DataFile, catalogue, select
-from cirf.assets.fetch import Meter, reachable
+from cirf.assets.fetch import Meter, hub_endpoint, reachable
+from cirf.assets.hub import without_bars
 from cirf.assets.resolve import exclusive
 from cirf.errors import CirfError
 from cirf.progress import Progress, for_terminal
@@ -118,24 +116,17 @@ def _sources(folder: Path) -> dict[str, dict[str, Any]]:
 def _from_hub(file: DataFile, path: Path, progress: Progress) -> list[dict[str, Any]]:
     task = tasks.get(file.group)
     assert task.hub is not None and file.part is not None
-    endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
-    if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
+    endpoint, offline = hub_endpoint()
+    if offline:
         raise UnreachableError("HF_HUB_OFFLINE is set")
     if not reachable(f"{endpoint}/api/datasets/{task.hub.id}"):
         raise UnreachableError(f"no answer from {endpoint}")
-    _quiet()
-    with progress.task(f"fetching {file.path}", total=None, unit=""):
+    import datasets
+
+    datasets.disable_progress_bars()  # they would overlap ours
+    with without_bars(), progress.task(f"fetching {file.path}", total=None, unit=""):
         _write(path, hub_rows(task, file.part))
     return [{"source": file.origin[0], "sha256": None, "pinned": False}]
-
-
-def _quiet() -> None:
-    """No progress bars of the hub's libraries, which would overlap ours."""
-    import datasets
-    from huggingface_hub.utils.tqdm import disable_progress_bars
-
-    datasets.disable_progress_bars()
-    disable_progress_bars()
 
 
 def _from_addresses(file: DataFile, path: Path, folder: Path, progress: Progress) -> list[dict[str, Any]]:
@@ -145,7 +136,7 @@ def _from_addresses(file: DataFile, path: Path, folder: Path, progress: Progress
     with progress.task(f"fetching {file.path}", total=None, unit="kB") as advance:
         meter = Meter(advance, _KB)
         for address, target in zip(file.addresses, names, strict=True):
-            found = download(address.url, target, address.sha256, partial(_show, meter, done))
+            found = download(address.url, target, address.sha256, meter.after(done))
             origin.append({"source": address.url, "sha256": found, "pinned": address.sha256 is not None})
             done += target.stat().st_size
     if file.convert is None:
@@ -160,11 +151,6 @@ def _from_addresses(file: DataFile, path: Path, folder: Path, progress: Progress
             target.unlink()
         raise CirfError(f"the content of {file.addresses[0].url} cannot be read ({type(error).__name__}: {error})") from None
     return origin
-
-
-def _show(meter: Meter, before: int, there: float) -> None:
-    """Bytes of one download on top of those of the ones before it."""
-    meter.show(before + there)
 
 
 def _name(address: Address) -> str:

@@ -123,8 +123,6 @@ class _Sizes(NamedTuple):
 
 
 class _Trainings:
-    """The cost of the trainings, added to ``made``."""
-
     def __init__(self, context: Context, made: dict[str, Any], to_do: Counter[str], examples: Sequence[Example]) -> None:
         from cirf.assets import resolve
         from cirf.lm.backbone import load_tokenizer
@@ -235,7 +233,6 @@ def _disk(recipe: Recipe, section: Finetune, sizes: dict[str, int], trainings: i
 
 
 def print_estimate(made: dict[str, Any]) -> None:
-    """The estimate for people."""
     from cirf.endpoints.requests import describe
     from cirf.recipe.schema import Endpoint
 

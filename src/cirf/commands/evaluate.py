@@ -74,7 +74,6 @@ def evaluate(options: EvaluateOptions, quiet: bool, as_json: bool) -> None:
 
 
 def _recipe(options: EvaluateOptions) -> tuple[Recipe, AnsweringModel]:
-    """The recipe of an evaluation, and the answering model."""
     from cirf.commands.run import with_data
     from cirf.evaluation.protocols import PROTOCOLS, by_protocol, cut_from_train
     from cirf.recipe.load import dump, parse
@@ -105,7 +104,6 @@ def _recipe(options: EvaluateOptions) -> tuple[Recipe, AnsweringModel]:
 
 
 def _changes(recipe: Recipe, options: EvaluateOptions) -> dict[str, Any]:
-    """The command line's changes of the section ``evaluate``."""
     from cirf.methods import get
     from cirf.stages.probes import names_for
 
@@ -287,12 +285,10 @@ def _of_trained(folder: Path, methods: Sequence[str]) -> AnsweringModel:
 
 
 def _asking(recipe: Recipe, endpoints: dict[str, Endpoint]) -> Recipe:
-    """The recipe with these servers in place of its own."""
     return recipe.model_copy(update={"evaluate": recipe.evaluate.model_copy(update={"endpoints": endpoints})})
 
 
 def _of_model(model: str, methods: Sequence[str]) -> AnsweringModel:
-    """A model by itself, with default settings."""
     from cirf.codebook.functions import functions_of
     from cirf.methods.saved import vectors_of
 
@@ -374,7 +370,6 @@ def _untrained(recipe: Recipe, run: Path | None) -> Recipe:
 
 
 def _settings(recipe: Recipe) -> str:
-    """The main settings of the evaluation."""
     section = recipe.evaluate
     caps = f"at most {section.max_trace_tokens} tokens of a trace, {section.max_new_tokens} of prose"
     return f"{', '.join(recipe.methods)}; {caps}; {recipe.backbone.dtype}"

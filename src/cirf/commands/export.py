@@ -1,8 +1,5 @@
 """``lm-eval``: tasks as files of other harnesses; ``export``: a model for another engine, its rows for other trainers.
-
-``archive``: a run's or a sweep's numbers for a repository.
-
-``push``: a finished model, or the rows that it was trained on, to a repository of a hub.
+``archive``: a run's or a sweep's numbers for a repository; ``push``: a finished model, or its rows, to a repository of a hub.
 """
 
 from __future__ import annotations
@@ -90,7 +87,6 @@ def lm_eval(
 
 
 def _say_how(out: Path, rows: Mapping[str, int], choice: bool, as_json: bool) -> None:
-    """Print what was written and the commands that run it."""
     command = f"lm_eval --model hf --model_args pretrained=MODEL --include_path {out} --tasks {','.join(rows)} --batch_size 16"
     details: dict[str, Any] = {
         "folder": str(out),

@@ -50,7 +50,6 @@ def recipes(name: str | None, schema: bool, as_json: bool) -> None:
 
 
 def sweeps(as_json: bool) -> None:
-    """The shipped sweeps."""
     from cirf.recipe.sweep_load import load, shipped
 
     rows: list[dict[str, Any]] = []
@@ -68,7 +67,6 @@ def _first_sentence(text: str) -> str:
 
 
 def tasks(as_json: bool) -> None:
-    """The tasks."""
     from cirf.tasks import get, names
 
     rows: list[dict[str, Any]] = []
@@ -98,7 +96,6 @@ def _briefly(kinds: Sequence[str]) -> str:
 
 
 def methods(name: str | None, as_json: bool) -> None:
-    """The methods, or one of them with its settings and presets."""
     from cirf.methods import METHODS, named
 
     if name is not None:

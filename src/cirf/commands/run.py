@@ -26,14 +26,12 @@ def prepare(name: str, sets: Sequence[str], data: Path | None, out: Path | None,
 
 
 def resolved(recipe: Recipe, data: Path | None, limit: int | None) -> Recipe:
-    """The recipe with ``--data``, ``--limit`` and its protocol applied."""
     from cirf.evaluation.protocols import by_protocol
 
     return limited(by_protocol(with_data(recipe, data)), limit)
 
 
 def default_folder(name: str, limit: int | None) -> Path:
-    """The default folder of a run."""
     return Path("runs") / (name if limit is None else f"{name}-limit-{limit}")
 
 

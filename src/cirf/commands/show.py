@@ -1,7 +1,5 @@
 """``show``: the answers of an evaluation, one after the other, for people.
-
-``status``: which stages of a run's folder are done by its recipe, if that can be determined, and whether their files are
-unchanged.
+``status``: which stages of a run's folder are done by its recipe, if that can be determined, and are unchanged.
 """
 
 from __future__ import annotations
@@ -39,11 +37,9 @@ class AnswerFilter:
 
     @property
     def stage(self) -> str:
-        """The kind of stage that holds the answers."""
         return "sampled" if self.sampled else "evaluation"
 
     def keeps(self, row: Row) -> bool:
-        """Whether a row is wanted by its own verdict."""
         if (self.wrong and row["correct"]) or (self.right and not row["correct"]):
             return False
         if (self.unparsed and not row["unparsed"]) or (self.truncated and not row["truncated"]):
@@ -88,7 +84,6 @@ def _evaluated(answers: Path, asked: list[str], done: Collection[str] | None) ->
 
 
 def _check_id(tables: dict[str, list[Row]], item: str | None) -> None:
-    """``CirfError`` where no question has that id."""
     ids = list(dict.fromkeys(row["id"] for rows in tables.values() for row in rows))
     if item is not None and item not in ids:
         near = difflib.get_close_matches(item, ids, _FEW, 0.0)
@@ -96,7 +91,6 @@ def _check_id(tables: dict[str, list[Row]], item: str | None) -> None:
 
 
 def _tables(answers: Path, method: str, there: list[str], task: str | None) -> dict[str, list[Row]]:
-    """The rows of a method by task."""
     from cirf.store.jsonl import read_rows
 
     if method not in there:
@@ -108,7 +102,6 @@ def _tables(answers: Path, method: str, there: list[str], task: str | None) -> d
 
 
 def _other(answers: Path, wanted: AnswerFilter, there: list[str]) -> dict[tuple[str, str, int], Row] | None:
-    """The other method's rows by task, id and run, where one is compared with."""
     if wanted.against is None:
         return None
     tables = _tables(answers, wanted.against, there, wanted.task)

@@ -114,7 +114,6 @@ class SweepRecord:
         return {kind: sum(len(summary[kind]) for summary in self._stages.values()) for kind in kinds}
 
     def write(self) -> None:
-        """Write the record atomically."""
         write_atomic(self._planned.out / RECORD, to_json(self.record()))
 
 
@@ -183,7 +182,6 @@ def _others_part(planned: SweepPlan, say: Callable[[str], None]) -> None:
 
 
 def _is_reported(run: Run) -> bool:
-    """Whether the report is there and newer than every stage."""
     report = run.folder.root / "report.html"
     if not report.exists():
         return False

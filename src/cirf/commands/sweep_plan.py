@@ -53,14 +53,11 @@ class Run:
 
     @property
     def folder(self) -> RunFolder:
-        """The run's folder."""
         return self.context.folder
 
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """A sweep with all its runs."""
-
     loaded: LoadedSweep
     out: Path
     runs: tuple[Run, ...]
@@ -70,7 +67,6 @@ class SweepPlan:
 
     @property
     def chosen(self) -> list[Run]:
-        """The runs that are to run now."""
         return [run for run in self.runs if run.chosen]
 
     def others(self, run: Run | None = None) -> list[RunFolder]:

@@ -96,7 +96,7 @@ def answer_losses(model: Any, features: Sequence[Feature]) -> list[float]:
 
 
 class TraceScorer:
-    """Scores traces of a list of rows with one model; see `cirf.compression.search.Scorer`.
+    """Says how likely the traces of a list of rows are by one model.
 
     Args:
         model: trained on full traces, in evaluation mode.
@@ -106,14 +106,13 @@ class TraceScorer:
     """
 
     def __init__(self, model: Any, rows: Sequence[RowParts], whole: bool, batch_tokens: int = 2048) -> None:
-        """Nothing is computed yet."""
         self._model, self._rows, self._whole, self._limit = model, list(rows), whole, batch_tokens
         self._current: dict[int, _Memory] = {}
         self._scored: dict[Query, _Memory] = {}
         self._caching = not getattr(model, "_is_stateful", False)  # what a recurrent model remembers cannot be cut short
 
     def settle(self, chosen: Sequence[Query]) -> None:
-        """Go on from these; items without a query are done with."""
+        """Go on from these of the queries scored last: what is remembered of others is forgotten."""
         self._current = {query.item: self._whole_memory(query) for query in chosen} if self._caching else {}
         self._scored = {}
 
@@ -130,7 +129,6 @@ class TraceScorer:
         return own._replace(cache=joined, shared=0)
 
     def score(self, queries: Sequence[Query]) -> list[Losses]:
-        """The losses of each query, in order."""
         rows = [self._row(query) for query in queries]
         order = sorted(range(len(rows)), key=lambda i: (-len(rows[i].ids), -rows[i].shared, i))
         found: dict[int, Losses] = {}

@@ -17,10 +17,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from cirf.errors import CirfError
 from cirf.records import Record
+
+if TYPE_CHECKING:
+    from cirf.compression.scorer import TraceScorer
 
 Selector = Literal["greedy", "joint"]
 """What the search minimises: see `objective`."""
@@ -53,18 +56,6 @@ class Query(NamedTuple):
 
     item: int
     kept: tuple[int, ...]
-
-
-class Scorer(Protocol):
-    """A model that says how likely traces are."""
-
-    def score(self, queries: Sequence[Query]) -> list[Losses]:
-        """The losses of each query, in order."""
-        ...
-
-    def settle(self, chosen: Sequence[Query]) -> None:
-        """Told from which of the queries scored last the search goes on; what is remembered of the others may be forgotten."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +101,6 @@ class Path(Record):
         return frozenset(removal.step for removal in self.removals[:count])
 
     def tokens_without(self, removed: frozenset[int]) -> int:
-        """Tokens left in the results."""
         return self.tokens - sum(removal.tokens for removal in self.removals if removal.step in removed)
 
 
@@ -155,7 +145,7 @@ def cheapest(rises: Sequence[float]) -> int:
     return next(index for index, value in enumerate(rises) if value <= low + TIE)
 
 
-def search(items: Sequence[SearchItem], scorer: Scorer, selector: Selector, limit: float) -> list[Path]:
+def search(items: Sequence[SearchItem], scorer: TraceScorer, selector: Selector, limit: float) -> list[Path]:
     """The greedy removals of every item, until one costs more than ``limit`` or no result is left.
 
     All items are searched together, so that a scorer always gets many traces at once.

@@ -28,8 +28,6 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 class Linear(torch.nn.Linear):
-    """A layer that uses `linear`."""
-
     def forward(self, x: Tensor) -> Tensor:
         """[... x k] -> [... x n]."""
         return linear(x.reshape(-1, x.shape[-1]), self.weight, self.bias).reshape(*x.shape[:-1], self.out_features)

@@ -48,7 +48,6 @@ def _has_amx() -> bool:
 
 
 def _by_intel() -> bool:
-    """Whether the processor is Intel's."""
     try:
         name = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:

@@ -115,7 +115,6 @@ class _AsItIs(dict[str, Any]):
     """A response format sent in OpenAI's form: the client would convert it to another server's form."""
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Nothing: the client uses this to get the type."""
         return default
 
 

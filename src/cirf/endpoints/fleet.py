@@ -70,8 +70,6 @@ class _Server:
 
 @dataclass(slots=True)
 class _State:
-    """The state of a round of requests: answers and failures."""
-
     log: RowLog
     advance: Advance
     answers: dict[str, Answer] = field(default_factory=dict)
@@ -84,7 +82,6 @@ class _State:
     said: set[str] = field(default_factory=set)
 
     def say(self, line: str) -> None:
-        """Print a line on standard error, once."""
         if line not in self.said:
             self.said.add(line)
             print(line, file=sys.stderr)
@@ -122,14 +119,12 @@ def ask(
 ) -> tuple[dict[str, Answer], dict[str, str]]:
     """Answer every request that ``log`` does not hold; returns the answers and the refusals, both by key.
 
-    ``said``: lines already printed on standard error; new ones are added.
+    ``said``: lines already printed on standard error; new ones are added. A request is refused if every server of its model
+    rejects it (too long a prompt); with ``unanswered: drop`` refusals are returned, else they raise. A model whose ``url`` is
+    ``local`` is loaded into this process, and its memory is freed afterwards.
 
-    A request is refused if every server of its model rejects it (too long a prompt); with ``unanswered: drop`` refusals are
-    returned, else they raise. A model whose ``url`` is ``local`` is loaded into this process, and its memory is freed afterwards.
-
-    Raises:
-        CirfError: no endpoint for a model, servers that reject every request (no key, no such model), or requests that are
-            refused, or still unanswered after all retries; what was answered is kept.
+    ``CirfError``: no endpoint for a model, servers that reject every request (no key, no such model), or requests that are
+    refused, or still unanswered after all retries; what was answered is kept.
     """
     known = known_answers(log)
     wanted = {request.key: request for request in requests}

@@ -78,11 +78,8 @@ SHIPPED = Path(__file__).with_name("prompts")
 
 
 def read_template(path: str | None, shipped: str, names: tuple[str, ...], where: str) -> str:
-    """The text of a prompt: the file at ``path``, or the shipped one of that name.
-
-    Raises:
-        CirfError: the file cannot be read, or does not contain one of ``names`` as ``{name}``; ``where`` is the key.
-    """
+    """The text of a prompt: the file at ``path``, or the shipped one of that name. ``CirfError`` names the key ``where``, if the
+    file cannot be read, or lacks one of ``names`` as ``{name}``."""
     file = SHIPPED / f"{shipped}.txt" if path is None else user_path(path)
     try:
         text = file.read_text(encoding="utf-8")

@@ -49,9 +49,8 @@ def asker(
         closing: the delimiter between the reasoning and the answer, for methods with functional tokens. Servers return the
             two apart; they are joined again by it. ``None``: a server's reasoning is not part of the output.
 
-    Raises:
-        CirfError: as `cirf.endpoints.fleet.ask` does, for too many questions without an answer, or where a server does not
-            count tokens.
+    ``CirfError``: as `cirf.endpoints.fleet.ask` does, for too many questions without an answer, or where a server does not count
+    tokens.
     """
     endpoint, said = section.endpoints[name], set[str]()
     asked = schema.RequestSettings(endpoints=(endpoint,), unanswered="drop")
@@ -135,10 +134,7 @@ class VllmEngine:
         self, prompts: Sequence[str], cap: int, temperature: float = 0.0, top_p: float = 1.0, seed: int = 0
     ) -> list[Output]:
         """Outputs of rendered prompts, in their order; the arguments are those of `cirf.lm.decoding.generate.generate`.
-
-        Raises:
-            CirfError: a prompt leaves no room for an answer of ``cap`` tokens.
-        """
+        ``CirfError``: a prompt leaves no room for an answer of ``cap`` tokens."""
         how = [
             self._sampling(
                 temperature=temperature,

@@ -108,7 +108,6 @@ class Scores:
         return mean([score.accuracy for score in self.tasks.values()])
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
         tasks = {name: score.to_dict() for name, score in self.tasks.items()}
         for name, parts in self.subsets.items():
             tasks[name]["subsets"] = {subset: part.to_dict() for subset, part in parts.items()}
@@ -154,17 +153,12 @@ def evaluate(
 ) -> Scores:
     """Answer every test problem and score the answers; write ``work/<task>.jsonl`` and ``work/scores.json``.
 
-    Args:
-        section: batch size, runs (a greedy evaluation has one, as all would be equal) and caps.
-        work: folder of the results; rows of an unfinished task are kept in its ``scratch``.
-        progress: bars.
-        share: of the batches, for several processes; all must call this, and all get the scores.
+    ``section``: batch size, runs (a greedy evaluation has one, as all would be equal) and caps; ``share``: of the batches, for
+    several processes, which must all call this and all get the scores.
 
     Problems are decoded in fixed batches of similar prompt length, independent of what is already done; a killed evaluation
-    resumes at the first incomplete batch and ends with the same bytes.
-
-    Raises:
-        CirfError: no problems, a duplicate id, a task name that cannot name a file, or a folder with rows of others.
+    resumes at the first incomplete batch and ends with the same bytes. ``CirfError``: no problems, a duplicate id, a task name
+    that cannot name a file, or a folder with rows of others.
     """
     wanted = {name: list(problems) for name, problems in questions.test.items() if problems}
     if not wanted:
@@ -321,13 +315,17 @@ def score(rows: Sequence[Row]) -> Score:
     )
 
 
+def by_question(rows: Sequence[Row], key: str = "correct") -> dict[str, float]:
+    """A value of each question, its mean over the runs, by id."""
+    found: dict[str, list[float]] = {}
+    for row in rows:
+        found.setdefault(row["id"], []).append(float(row[key]))
+    return {name: mean(several) for name, several in found.items()}
+
+
 def solved(rows: Mapping[str, Sequence[Row]]) -> dict[str, float]:
     """How often each item was solved, 0 to 1, keyed ``task/id``: what `statistics.compare` takes."""
-    runs: dict[str, list[float]] = {}
-    for name, table in rows.items():
-        for row in table:
-            runs.setdefault(f"{name}/{row['id']}", []).append(row["correct"])
-    return {item: mean(values) for item, values in runs.items()}
+    return {f"{task}/{name}": share for task, table in rows.items() for name, share in by_question(table).items()}
 
 
 def compare_rows(first: Mapping[str, Sequence[Row]], second: Mapping[str, Sequence[Row]]) -> Comparison | None:

@@ -22,11 +22,11 @@ Everything returned depends on the clock, so it goes only into a file named ``ti
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from cirf.errors import CirfError
 from cirf.evaluation.harness import hide
@@ -37,37 +37,39 @@ from cirf.statistics import mean, mean_interval
 from cirf.store.files import RowLog
 
 if TYPE_CHECKING:
+    from cirf.evaluation.harness import Output
+    from cirf.lm.decoding.generate import TimedOutput
     from cirf.methods.base import Method
     from cirf.tasks.task import Task
 
-P = TypeVar("P", bound=Hashable)
+Row = dict[str, Any]
+Piece = tuple[Any, ...]
+"""The piece of work of a turn, by its values in the rows, such as task and id."""
 
 ROUNDS = 4
 """How often every model is loaded if not all fit into memory."""
 
 
 @dataclass(frozen=True)
-class Block(Generic[P]):
+class Block:
     """Pieces of work done with some methods' models in memory; ``turns`` are in order, the methods of a piece together."""
 
     methods: tuple[str, ...]
-    turns: tuple[tuple[P, str], ...]
+    turns: tuple[tuple[Piece, str], ...]
 
 
-def blocks(
-    groups: Sequence[Sequence[str]], pieces: Sequence[P], seed: int, together: bool, rounds: int = ROUNDS
-) -> list[Block[P]]:
+def blocks(groups: Sequence[Sequence[str]], pieces: Sequence[Piece], seed: int, together: bool) -> list[Block]:
     """Every piece with every method, once.
 
     ``groups`` are the methods that share a checkpoint. With ``together`` there is one block; else the pieces are cut into
-    ``rounds`` of similar size, and each round goes through the groups, beginning with another one each time.
+    `ROUNDS` of similar size, and each round goes through the groups, beginning with another one each time.
     """
     methods = tuple(name for group in groups for name in group)
     orders = list(zip(pieces, _orders(methods, len(pieces), seed), strict=True))
     if together or len(groups) == 1:
         return [Block(methods, tuple((piece, name) for piece, order in orders for name in order))] if orders else []
     made = []
-    rounds = min(rounds, len(orders))
+    rounds = min(ROUNDS, len(orders))
     for turn in range(rounds):
         part = orders[turn * len(orders) // rounds : (turn + 1) * len(orders) // rounds]
         for index in range(len(groups)):
@@ -89,59 +91,39 @@ def _orders(methods: Sequence[str], count: int, seed: int) -> Iterator[tuple[str
         yield (*base[turned:], *base[:turned])
 
 
-Row = dict[str, Any]
-Piece = tuple[Any, ...]
-"""The piece of work of a turn, by its values in the rows, such as task and id."""
-
-
-class TimedOutput(Protocol):
-    """One answer: generated tokens with the end token, seconds end to end, and until the first token (if known)."""
-
-    @property
-    def tokens(self) -> int: ...
-    @property
-    def seconds(self) -> float: ...
-    @property
-    def first_token_seconds(self) -> float | None: ...
-
-
 class Engine(Protocol):
     """What generates: the models of several methods, all at once or some at a time."""
 
     @property
-    def groups(self) -> Sequence[Sequence[str]]:
-        """The methods, grouped by checkpoint."""
-        ...
+    def groups(self) -> Sequence[Sequence[str]]: ...
 
     @property
     def together(self) -> bool:
         """Whether all models are held in memory at once."""
-        ...
 
     def facts(self) -> Row:
         """Engine, versions, device, threads and number format: the setup of a time."""
-        ...
 
     def loading(self) -> Row:
         """How the models are held, for the record."""
-        ...
 
     def load(self, methods: Sequence[str]) -> None:
         """Have these methods' models in memory."""
-        ...
 
     def render(self, method: str, prompt: str) -> str:
         """The chat template around a user's turn."""
-        ...
 
     def one(self, method: str, prompt: str, cap: int, run: int = 0) -> TimedOutput:
         """One answer at batch 1; another ``run`` draws another one."""
-        ...
+
+    def sample(
+        self, method: str, prompt: str, cap: int, count: int, enough: Callable[[Mapping[int, Output]], bool]
+    ) -> tuple[Mapping[int, Output], int]:
+        """Of ``count`` sampled answers, decoded in one batch, those finished when ``enough`` are; and all tokens written."""
 
     def memory(self, method: str) -> Row:
         """``weights_bytes`` of a method's model, and ``growth_bytes``: the most that the last answer took on top of what was
         allocated before (null if the device does not report it)."""
-        ...
 
 
 class TimedRows(NamedTuple):
@@ -171,18 +153,10 @@ def take_turns(
     progress: Progress,
     label: str,
 ) -> TimedRows:
-    """Every method on every piece, in the order of `schedule.blocks`.
+    """Every method on every piece, in the order of `blocks`.
 
-    Args:
-        engine: holds the models.
-        pieces: what to answer.
-        answer: one turn; the row of it holds ``seconds``.
-        seed: of the order of the methods.
-        log: file that keeps the rows; what it holds of the same facts is not done again. ``None``: nothing is kept.
-        progress: a bar named ``label``.
-
-    Raises:
-        CirfError: a turn took no time.
+    ``answer`` makes the row of a turn, which holds ``seconds``; ``log``: the file that keeps the rows, of which those of the same
+    facts are not measured again. ``CirfError`` where a turn took no time.
     """
     kept = _Log(log, engine.facts(), pieces.names)
     plan = blocks(engine.groups, pieces.timed, seed, engine.together)
@@ -233,7 +207,6 @@ class _Log:
         self.file.read(self._note)
 
     def add(self, row: Row) -> None:
-        """Keep one more row."""
         if self.file is not None:
             self.file.append(row)
         self._note(row)
@@ -272,10 +245,7 @@ def measure(
     `summarise` has them, with ``runs_s`` where answers are sampled in several ``section.latency_runs``, each a separate draw;
     ``loads``: how the models were held in each attempt of the measurement, ``discarded`` how many
     answers of another engine or machine were discarded; ``peak_bytes`` are the weights and the most that an answer took
-    on top, null if the device does not report it.
-
-    Raises:
-        CirfError: the engine reports no time for an answer.
+    on top, null if the device does not report it. ``CirfError``: the engine reports no time for an answer.
     """
     problems, pieces, warmups = line_up(test, section, seed)
     names: tuple[str, ...] = ("task", "id")
@@ -339,7 +309,7 @@ def summarise(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The times of some answers; of nothing, ``{"n": 0}``.
 
     ``n`` counts questions; ``runs_s`` is the mean of every run, where rows are of several. ``mean_s`` with its 95 % interval
-    (`bootstrap.mean_interval`, items drawn within their task; null for one item), ``p50_s`` and ``p95_s``
+    (`statistics.mean_interval`, items drawn within their task; null for one item), ``p50_s`` and ``p95_s``
     (numpy's, linear), mean ``tokens``. ``first_token_s`` is the mean time to the first token (tokenising, prefill, one
     step), ``decode_s`` of the rest, ``decode_tokens_per_s`` the tokens after the first by all seconds of the rest: null where
     the engine does not report first tokens, the last also where there was no rest.

@@ -8,9 +8,8 @@ A prompt with two thoughts, and its form under each probe (w: the thoughts of an
     swap         How many clips?<latent> w1 w2 </latent>
     truncate-1   How many clips?<latent> z1 </latent>
 
-All vectors are computed first, as usual; then they are perturbed and fed to the model in one
-pass, from which it answers. It does not continue thinking from a perturbed thought: the probe's effect could not be separated
-from the model's own.
+All vectors are computed first, as usual; then they are perturbed and fed to the model in one pass, from which it answers. It does
+not continue thinking from a perturbed thought: the probe's effect could not be separated from the model's own.
 
 A trace is written first, as usual; its units are the steps, each a functional token with its result, and the model continues
 after the perturbed trace and its end token. Pauses are in the prompt; they are all equal, so only their number can be reduced.
@@ -22,19 +21,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from random import Random
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import torch
 
+from cirf.evaluation.probes import KEEP, NONE
 from cirf.lm.decoding import generate as decode
 from cirf.lm.decoding.generate import Output
 from cirf.lm.decoding.prefix_cache import PrefilledPrompts, Prefiller
 from cirf.lm.prompt import encode
 from cirf.lm.vocabulary import TokenNames
 from cirf.methods.latent.decode import PromptVectors, given, prefill
-
-KEEP, NONE = "keep", "none"
-"""The probe that changes nothing, and no probe at all."""
 
 _TRIES = 32
 
@@ -66,27 +63,27 @@ class Probed(NamedTuple):
     partner: int | None = None
 
 
-class Perturbable(Protocol):
-    """How one kind of beginning is split into units."""
+class Perturbable:
+    """How one kind of beginning is split into units; here of tokens, whose changed prompt is read again."""
 
     def cut(self, prompts: Sequence[list[int]], written: Sequence[Output]) -> list[Cut | None]:
         """Prompts of a batch with the text written after them; ``None`` where there is nothing to perturb."""
-        ...
+        raise NotImplementedError
 
     def arranged(self, units: Sequence[Unit], others: Sequence[Unit]) -> tuple[Unit, ...]:
         """The units of a row after replacement by ``others``."""
-        ...
+        return tuple(others)
 
     def begin(self, cuts: Sequence[Cut]) -> PrefilledPrompts:
-        """The state from which a generation starts."""
-        ...
+        """The state from which a generation starts: none of the tokens is computed yet."""
+        rows = [[token for part in (cut.head, *cut.units, cut.tail) for token in part.ids] for cut in cuts]
+        return PrefilledPrompts(rows, [0] * len(rows), None)
 
 
-class OfThoughts:
+class OfThoughts(Perturbable):
     """Vectors of the model's own."""
 
     def __init__(self, model: Any, beginnings: Prefiller) -> None:
-        """``beginnings``: those of the method."""
         self._model, self._beginnings = model, beginnings
 
     def cut(self, prompts: Sequence[list[int]], written: Sequence[Output]) -> list[Cut | None]:
@@ -103,12 +100,7 @@ class OfThoughts:
             cuts.append(Cut(head, tuple(units), tail))
         return cuts
 
-    def arranged(self, units: Sequence[Unit], others: Sequence[Unit]) -> tuple[Unit, ...]:
-        """The others."""
-        return tuple(others)
-
     def begin(self, cuts: Sequence[Cut]) -> PrefilledPrompts:
-        """The vectors, fed at once."""
         rows = []
         for cut in cuts:
             parts = (cut.head, *cut.units, cut.tail)
@@ -118,18 +110,7 @@ class OfThoughts:
         return prefill(self._model, rows)
 
 
-class _OfTokens:
-    """Tokens: the changed prompt is read again."""
-
-    def begin(self, cuts: Sequence[Cut]) -> PrefilledPrompts:
-        """The tokens, of which none is computed yet."""
-        rows = [[token for part in (cut.head, *cut.units, cut.tail) for token in part.ids] for cut in cuts]
-        return PrefilledPrompts(rows, [0] * len(rows), None)
-
-
-class OfTrace(_OfTokens):
-    """The steps of a functional trace."""
-
+class OfTrace(Perturbable):
     def __init__(self, tokenizer: Any, names: TokenNames, results: Literal["follow", "keep"]) -> None:
         """``results``: each moves with its token, or all stay in place and only tokens are perturbed."""
         self._start, self._end, *codes = tokenizer.convert_tokens_to_ids(list(names.all))
@@ -167,15 +148,13 @@ class OfTrace(_OfTokens):
         return tuple(made)
 
 
-class OfPauses(_OfTokens):
+class OfPauses(Perturbable):
     """New tokens in the prompt."""
 
     def __init__(self, tokenizer: Any, names: Sequence[str]) -> None:
-        """``names``: the tokens."""
         self._ids = frozenset(tokenizer.convert_tokens_to_ids(list(names)))
 
     def cut(self, prompts: Sequence[list[int]], written: Sequence[Output]) -> list[Cut | None]:
-        """At the first pause."""
         cuts: list[Cut | None] = []
         for ids in prompts:
             first = next((index for index, token in enumerate(ids) if token in self._ids), None)
@@ -186,10 +165,6 @@ class OfPauses(_OfTokens):
             tail = tuple(token for token in ids[first:] if token not in self._ids)
             cuts.append(Cut(Unit(tuple(ids[:first])), units, Unit(tail)))
         return cuts
-
-    def arranged(self, units: Sequence[Unit], others: Sequence[Unit]) -> tuple[Unit, ...]:
-        """The others."""
-        return tuple(others)
 
 
 class Prober:

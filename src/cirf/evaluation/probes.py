@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cirf.errors import CirfError
-from cirf.evaluation.harness import FIELDS, Output, Questions, Row, compare_rows, hide, judge, read, score
+from cirf.evaluation.harness import FIELDS, Questions, Row, compare_rows, hide, judge, read, score
 from cirf.progress import Progress
 from cirf.recipe.schema import Evaluate
 from cirf.records import Problem
@@ -25,24 +25,14 @@ from cirf.statistics import corrected, mean
 from cirf.store.files import RowLog, to_json, write_atomic, write_rows
 
 if TYPE_CHECKING:
+    from cirf.evaluation.perturb import Probed
     from cirf.methods.base import Method
     from cirf.tasks.task import Task
 
-NONE, KEEP = "none", "keep"
+KEEP, NONE = "keep", "none"
+"""The probe that changes nothing, and no probe at all."""
 
-
-class Probed(Protocol):
-    """An answer after a perturbed beginning; ``partner`` is the place in the batch of the question whose thoughts it has."""
-
-    @property
-    def output(self) -> Output: ...
-    @property
-    def changed(self) -> bool: ...
-    @property
-    def partner(self) -> int | None: ...
-
-
-Ask = Callable[[list[str], list[str], int], Mapping[str, Sequence[Probed]]]
+Ask = Callable[[list[str], list[str], int], Mapping[str, "Sequence[Probed]"]]
 """Rendered prompts of a batch, names of their questions, and a cap in tokens, to the answers under ``none``, ``keep`` and
 every probe, in order. It must depend only on its arguments."""
 
@@ -69,10 +59,7 @@ def probe(
 
     Batches are fixed, of questions of similar prompt length, and have at least two if possible, so that each has another to swap
     with. A killed probing resumes at the first incomplete batch; rows are kept in ``work/scratch`` until the caller no longer
-    needs them.
-
-    Raises:
-        CirfError: no problems.
+    needs them. ``CirfError``: no problems.
     """
     if not any(questions.test.values()):
         raise CirfError("evaluate.probes: there is no test problem to probe with")
@@ -88,8 +75,6 @@ def probe(
 
 
 class _Table:
-    """The rows of one task."""
-
     def __init__(
         self,
         name: str,

@@ -22,10 +22,8 @@ What the model wrote is kept apart from what is read in it, in a log that outliv
 So fewer votes are the first of those that are there, of more only the missing ones are drawn, and what only reads or counts
 votes otherwise draws none.
 
-Times are those of every number of votes, and of the one answer they are compared with, on the same questions. They take turns as
-methods do (`cirf.evaluation.latency.schedule`): on each question each number of votes draws once, in an order that turns round,
-so that a machine that slows down hits all alike. From the prompt's text to the majority, one question at a time: to the vote
-after which those that are still being written could change nothing (`Election`).
+Times are those of every number of votes, and of the one answer they are compared with, on the same questions, which take turns as
+methods do (`cirf.evaluation.latency`): from the prompt's text to the vote that settles the majority (`Election`).
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cirf.errors import CirfError
 from cirf.evaluation.harness import Output, Questions, Row, hide, judge, read
@@ -57,7 +55,6 @@ def same_answer(task: Task, problem: Problem) -> Callable[[str, str], bool]:
 
 
 def decide(task: Task, problem: Problem, votes: Sequence[Row]) -> Majority:
-    """The majority of some votes on a problem."""
     return majority([vote["parsed"] for vote in votes], same_answer(task, problem))
 
 
@@ -82,9 +79,7 @@ def curve(items: Sequence[VotedQuestion], counts: Sequence[int], agreement: floa
     of what the two answer together: its answer wherever fewer than ``agreement`` of the votes agree, the ``share`` of
     questions where that is so. ``agreement`` ``None``: no fallback.
 
-    Raises:
-        CirfError: more votes are requested than were drawn.
-        ValueError: no items.
+    ``CirfError``: more votes are requested than were drawn; ``ValueError``: no items.
     """
     drawn = min(len(item.votes) for item in items)
     if max(counts) > drawn:
@@ -168,7 +163,6 @@ class Election:
         self._groups: list[tuple[str, list[int]]] = []  # an answer, and the places of the votes for it
 
     def __contains__(self, place: object) -> bool:
-        """Whether the vote of that place is given."""
         return place in self._given
 
     def give(self, place: int, answer: str | None) -> None:
@@ -238,15 +232,12 @@ class VoteSource:
     section: Evaluate
 
     def prompt(self, name: str, problem: Problem) -> str:
-        """The user's turn."""
         return self.method.prompt(hide(problem), self.tasks[name])
 
     def cap(self, name: str) -> int:
-        """Most tokens of a vote."""
         return self.method.budget(self.tasks[name], self.section)
 
     def read(self, name: str, problem: Problem, outputs: Sequence[Output]) -> list[Row]:
-        """Outputs read and judged."""
         task = self.tasks[name]
         found = []
         for output in outputs:
@@ -269,10 +260,7 @@ def draw_votes(
 
     ``how`` is all that an output depends on besides prompt and cap: the model, sampling, seed, number format. Outputs that
     ``log`` holds of the same are taken from it, the first ones if it has more than requested; further ones are drawn
-    and added to it. A killed draw goes on question by question.
-
-    Raises:
-        CirfError: no problems.
+    and added to it. A killed draw goes on question by question. ``CirfError``: no problems.
     """
     if not any(test.values()):
         raise CirfError("evaluate.voting: there is no test problem to vote on")
@@ -311,16 +299,6 @@ ALONE = "0"
 """The turn of the one answer that votes are compared with; those of votes are called by their number."""
 
 
-class VotingEngine(Engine, Protocol):
-    """An engine that draws several answers at once."""
-
-    def sample(
-        self, method: str, prompt: str, cap: int, count: int, enough: Callable[[Mapping[int, Output]], bool]
-    ) -> tuple[Mapping[int, Output], int]:
-        """Of ``count`` sampled answers, decoded in one batch, those finished when ``enough`` are; and all tokens written."""
-        ...
-
-
 class VoteTiming(NamedTuple):
     """Whose answers are timed: those of ``voter`` by each of ``counts`` votes, and one of ``other``."""
 
@@ -332,24 +310,20 @@ class VoteTiming(NamedTuple):
 def measure(
     contest: VoteTiming,
     questions: Questions,
-    engine: VotingEngine,
+    engine: Engine,
     section: Evaluate,
     seed: int,
     progress: Progress,
     work: Path | None = None,
     now: Callable[[], float] = time.perf_counter,
 ) -> dict[str, Any]:
-    """Time answers by votes, and those that they are compared with.
+    """Time answers by votes, and those that they are compared with; questions are as in `latency.measure`.
 
-    ``engine`` calls its turns by the number of votes, that of ``other`` `ALONE`. Questions are as in `latency.measure`.
+    ``engine`` calls its turns by the number of votes, that of ``other`` `ALONE`. ``CirfError`` where an answer took no time.
 
     Returns the engine's facts and ``{"warmup", "loads", "discarded", "n", "agreement", "votes": [{"votes": 8, ...}, ...],
-    "rows"}``. A point is as `latency.summarise` has it, ``votes`` 0 being ``other``; a row has ``share``, the votes that
-    agreed, 0 where none could be read (`with_fallback`); ``agreement`` is the one up to which they were drawn, None without a
-    fallback.
-
-    Raises:
-        CirfError: an answer took no time.
+    "rows"}``. A point is as `latency.summarise` has it, ``votes`` 0 being ``other``; a row has ``share``, the votes that agreed,
+    0 where none could be read (`with_fallback`); ``agreement`` is the one up to which they were drawn, None without a fallback.
     """
     (voter, other, counts), voting = contest, section.voting
     problems, pieces, warmups = line_up(questions.test, section, seed)

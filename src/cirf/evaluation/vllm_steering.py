@@ -17,7 +17,6 @@ class Steered(LogitsProcessor):  # type: ignore[misc]
     """Steers the requests that name a file of pickled processors, all of them the same one."""
 
     def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
-        """vLLM's arguments, none of them read."""
         self._rows: dict[int, tuple[int, Sequence[int]]] = {}
         self._processors: list[Any] = []
 

@@ -48,7 +48,6 @@ class ArchivedRun(Run):
 
 
 def is_archive(folder: Path) -> bool:
-    """Whether a folder is an archive."""
     return (folder / MEASURED).is_file()
 
 

@@ -226,7 +226,6 @@ def _settings(trainer: str, section: Finetune, end: str, ids: Sequence[int]) -> 
 
 
 def _transformers(section: Finetune) -> dict[str, Any]:
-    """The settings by the names of transformers' ``TrainingArguments``."""
     schedule = {"cosine": "cosine_with_min_lr", "linear": "linear", "constant": "constant_with_warmup"}[section.lr_scheduler_type]
     minimum = {"lr_scheduler_kwargs": {"min_lr_rate": section.min_lr_ratio}} if section.lr_scheduler_type == "cosine" else {}
     return {
@@ -244,7 +243,6 @@ def _transformers(section: Finetune) -> dict[str, Any]:
 
 
 def _axolotl(section: Finetune) -> dict[str, Any]:
-    """The settings by axolotl's names."""
     minimum = {"cosine_min_lr_ratio": section.min_lr_ratio} if section.lr_scheduler_type == "cosine" else {}
     return {
         "num_epochs": section.epochs,

@@ -76,9 +76,8 @@ _BLOCK = 32  # numbers that share a scale in q8_0
 def write_gguf(model: Path, out: Path, kind: Kind = "f16", progress: Progress = SILENT) -> dict[str, Any]:
     """Write the checkpoint in the folder ``model`` to the file ``out``; returns a summary of it.
 
-    Raises:
-        CirfError: no checkpoint; an unsupported architecture, rotary scaling or tokenizer (llama.cpp's own converter may support
-            it); a shape that ``q8_0`` cannot hold.
+    ``CirfError``: no checkpoint; an unsupported architecture, rotary scaling or tokenizer (llama.cpp's own converter may support
+    it); a shape that ``q8_0`` cannot hold.
     """
     import gguf
 
@@ -250,7 +249,6 @@ def _ordered(tensor: torch.Tensor, name: str, config: Mapping[str, Any], shape: 
 
 
 def _packed(tensor: torch.Tensor, kind: Kind, name: str) -> tuple[np.ndarray, Any]:
-    """A tensor's numbers in the file's format."""
     import gguf
 
     values = tensor.float().numpy()

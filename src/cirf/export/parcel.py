@@ -6,13 +6,14 @@ keys and local paths, which must not leave this machine. A key is never printed,
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from cirf.errors import CirfError
 from cirf.store.files import parse_json
@@ -85,11 +86,9 @@ class UploadFile:
 
     @property
     def size(self) -> int:
-        """In bytes."""
         return len(self.data) if isinstance(self.data, bytes) else self.data.stat().st_size
 
     def read(self) -> bytes:
-        """Its content."""
         return self.data if isinstance(self.data, bytes) else self.data.read_bytes()
 
 
@@ -102,7 +101,6 @@ class Upload:
 
     @property
     def card(self) -> str:
-        """The text of its card."""
         return next(piece.read().decode() for piece in self.pieces if piece.name == CARD)
 
 
@@ -152,7 +150,6 @@ def traces(folder: Path) -> list[dict[str, str]]:
 
 
 def _check_inside(folder: Path, files: Sequence[Path]) -> None:
-    """``CirfError`` where a file is a link to one outside of the folder."""
     for path in files:
         if not path.resolve().is_relative_to(folder.resolve()):
             name = path.relative_to(folder)
@@ -299,44 +296,35 @@ def upload(parcel: Upload, repository: str, kind: Kind, public: bool, message: s
     """
     from huggingface_hub import CommitOperationAdd, HfApi
     from huggingface_hub.errors import RepositoryNotFoundError
-    from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 
-    from cirf.assets.hub import quiet
+    from cirf.assets.hub import quiet, without_bars
 
     token = own_token()
     if token is None:
         raise CirfError("no token for the hub: set HF_TOKEN to one that may write, or run `hf auth login`")
     api = HfApi(token=token)
-    shown = not are_progress_bars_disabled()
     quiet()
-    if not sys.stderr.isatty():
-        disable_progress_bars()
     try:
-        try:
-            private = bool(api.repo_info(repository, repo_type=kind).private)
-        except RepositoryNotFoundError:
-            api.create_repo(repository, repo_type=kind, private=not public)
-        else:
-            _check_visibility(repository, private, public)
-        added = [CommitOperationAdd(piece.name, _data(piece.data)) for piece in parcel.pieces]
-        return str(api.create_commit(repository, added, commit_message=message, repo_type=kind).commit_url)
+        with contextlib.nullcontext() if sys.stderr.isatty() else without_bars():
+            try:
+                private = bool(api.repo_info(repository, repo_type=kind).private)
+            except RepositoryNotFoundError:
+                api.create_repo(repository, repo_type=kind, private=not public)
+            else:
+                _check_visibility(repository, private, public)
+            data = {piece.name: piece.data if isinstance(piece.data, bytes) else str(piece.data) for piece in parcel.pieces}
+            added = [CommitOperationAdd(name, content) for name, content in data.items()]
+            return str(api.create_commit(repository, added, commit_message=message, repo_type=kind).commit_url)
     except CirfError:
         raise
     except Exception as error:  # errors of the hub, its client library or the system have no common base class
         raise CirfError(f"{repository}: the hub rejects it ({_reason(error, token)}); fix that and push again") from None
-    finally:
-        if shown:
-            enable_progress_bars()
 
 
 def _check_visibility(repository: str, private: bool, public: bool) -> None:
     if private == public:
         there, advice = ("private", "leave out") if private else ("public", "give")
         raise CirfError(f"{repository}: is there already and is {there}; {advice} --public, or change that in its settings first")
-
-
-def _data(data: Any) -> Any:
-    return data if isinstance(data, bytes) else str(data)
 
 
 def _reason(error: Exception, token: str) -> str:

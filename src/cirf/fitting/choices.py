@@ -97,7 +97,6 @@ def held_out(rows: int, tested: int) -> Choice:
 
 
 def answer(facts: Facts) -> Choice:
-    """The kind of answers."""
     if facts.kind == "latex":
         return Choice("problems.tasks.0.answer", "latex", f"the {facts.answers:,} answers are formulas, compared by value")
     words = {"number": "numbers", "option": "options", "yesno": "yes or no", "text": "text"}[facts.kind]
@@ -142,7 +141,6 @@ def codebook(steps: int, guessed: bool = False) -> Choice:
 
 
 def results(facts: Facts) -> list[Choice]:
-    """The results after a token."""
     share = f"{facts.found.calculated:.0%} of the steps calculate"
     if facts.found.calculated < CALCULATING:
         return [Choice("results.by", "rule", f"read from the steps; {1 - facts.found.share_results_empty:.0%} have one")]

@@ -36,7 +36,6 @@ class Updates:
     summary: str
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
         return dataclasses.asdict(self)
 
 

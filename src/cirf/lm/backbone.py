@@ -104,8 +104,7 @@ def pick_device(wanted: str) -> str:
 def load_tokenizer(source: str | Path, section: schema.Backbone | None = None) -> Any:
     """The tokenizer of a model, its chat template settled (see ``settle_template``).
 
-    Raises:
-        CirfError: nothing there, nothing that can be read as a tokenizer, or one without a vocabulary.
+    ``CirfError``: nothing there, nothing that can be read as a tokenizer, or one without a vocabulary.
     """
     from transformers import AutoTokenizer
 
@@ -161,11 +160,8 @@ def load_model(
         device: a torch device; ``None``: the recipe's.
 
     Where training is sharded over processes, the model stays on the CPU, with all but its embeddings in the files' number format:
-    the files' own pages, which the processes of a machine share.
-
-    Raises:
-        CirfError: no such model, weights that are missing or not safetensors, another architecture than the recipe demands, or
-            no memory for it.
+    the files' own pages, which the processes of a machine share. ``CirfError``: no such model, weights that are missing or not
+    safetensors, another architecture than the recipe demands, or no memory for it.
     """
     from transformers import AutoModelForCausalLM
 

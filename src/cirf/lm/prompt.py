@@ -230,8 +230,7 @@ def _added_ids(tokenizer: Any) -> frozenset[int]:
 def end_token(tokenizer: Any) -> int:
     """The id that closes the assistant's turn: what the template writes first after its text, else the EOS token.
 
-    Raises:
-        CirfError: the tokenizer has neither.
+    ``CirfError``: the tokenizer has neither.
     """
     turn = [{"role": "user", "content": _MARK}, {"role": "assistant", "content": _REPLY}]
     after = render(tokenizer, turn, generation=False).rpartition(_REPLY)[2]

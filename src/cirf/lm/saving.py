@@ -22,13 +22,10 @@ def save_model(model: Any, tokenizer: Any, folder: Path, dtype: str, delimiters:
     """Save a plain checkpoint that needs nothing of ours: safetensors in ``dtype``, tokenizer, generation settings.
 
     The tokenizer carries the chat template of training and, where the model writes traces (``delimiters``: ``cirf`` or
-    ``think``), a ``response_template`` that cuts an answer into ``thinking`` and ``content``. The generation settings name
-    the tokens that end an answer and nothing else, so that plain ``generate`` is greedy as in our evaluation. The model is
-    converted to ``dtype`` in place. A model that reads images, too, keeps the processors of the model that it was loaded from:
-    vLLM loads none without. Under ``accelerate launch`` the main process writes.
-
-    Raises:
-        CirfError: the disk is full.
+    ``think``), a ``response_template`` that cuts an answer into ``thinking`` and ``content``. The generation settings name the
+    tokens that end an answer and nothing else, so that plain ``generate`` is greedy as in our evaluation. The model is converted
+    to ``dtype`` in place. A model that reads images, too, keeps the processors of the model that it was loaded from: vLLM loads
+    none without. Under ``accelerate launch`` the main process writes. ``CirfError``: the disk is full.
     """
     from transformers import GenerationConfig
 
@@ -79,8 +76,7 @@ def _copy_processors(config: Any, folder: Path) -> None:
 def check_tokenizer(model: Any, tokenizer: Any) -> None:
     """Once saved, the tokenizer must cut text as it does now: transformers picks its class by the kind of model.
 
-    Raises:
-        CirfError: it would not.
+    ``CirfError``: it would not.
     """
     from transformers import AutoTokenizer
 

@@ -103,12 +103,11 @@ def extend(
 ) -> list[int]:
     """Add the delimiters and ``size`` functional tokens to tokenizer and model, and set their rows.
 
-    The names become ordinary added tokens: a special token would vanish from decoded text. The embedding matrix
-    [V x d] grows only if it has no spare rows, and never shrinks. Rows of the functional tokens are set in the input
-    matrix and, where that is another one, in the output matrix: ``alpha * e / ||e||`` for code vectors e (eq. 11) or for
-    random directions (``init: random``, or no codes). New delimiters start at the mean row; ``<think>`` and ``</think>``
-    that the model already knows are unchanged. With ``section.init_from_token`` both start at that token's row, to which
-    those of the functional tokens are added.
+    The names become ordinary added tokens: a special token would vanish from decoded text. The embedding matrix [V x d] grows
+    only if it has no spare rows, and never shrinks. Rows of the functional tokens are set in the input matrix and, where that is
+    another one, in the output matrix: ``alpha * e / ||e||`` for code vectors e (eq. 11) or for random directions (``init:
+    random``, or no codes). New delimiters start at the mean row; ``<think>`` and ``</think>`` that the model already knows are
+    unchanged. With ``section.init_from_token`` both start at that token's row, to which those of the functional tokens are added.
 
     Args:
         codes: [K x d] code vectors, or ``None``.
@@ -119,8 +118,7 @@ def extend(
     Returns:
         The ids of start, end and the codes in order.
 
-    Raises:
-        CirfError: codes of another number or width, or ``like`` is no single token.
+    ``CirfError``: codes of another number or width, or ``like`` is no single token.
     """
     from transformers import AddedToken
 

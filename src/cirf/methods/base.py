@@ -91,9 +91,8 @@ class Method:
     or ``bundled:NAME``). ``frozen``: only the objective's module is trained, not the backbone. ``steered``: whether processors of
     logits hold its answers to a form (`steer`). ``version`` grows when a change would change its rows or readings.
 
-    ``Settings`` is the schema of its own settings, of which those in ``answering`` matter only when it answers, not when it
-    is trained. Those in ``quiet`` are not reported at their defaults, so earlier artefacts stay valid;
-    ``presets`` are sets of them.
+    ``Settings`` is the schema of its own settings, of which those in ``answering`` matter only when it answers, not when it is
+    trained. Those in ``quiet`` are not reported at their defaults, so earlier artefacts stay valid; ``presets`` are sets of them.
     """
 
     name: str = ""
@@ -193,7 +192,6 @@ class Method:
         return ()
 
     def prepares(self) -> bool:
-        """Whether `prepare` is to be called."""
         return False
 
     def prepared_by(self, recipe: Recipe) -> dict[str, Any]:

@@ -17,12 +17,16 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any
 
 from cirf.errors import CirfError
 from cirf.lm.prompt import encode, end_token, sanitise
 from cirf.lm.training.batches import Feature, Row, tokens_before
 from cirf.lm.training.objective import CurriculumRow
+
+if TYPE_CHECKING:
+    from cirf.methods.icot_si import InternalisationSettings
+    from cirf.methods.latent.coconut import CoconutSettings
 
 
 def aligned(steps: Sequence[str], count: int, rest: str = "") -> list[str]:
@@ -46,24 +50,6 @@ def groups_of(tokenizer: Any, texts: Sequence[str], end: int) -> tuple[tuple[int
 
 
 _SMALL = 1e-9
-
-
-class ThoughtSchedule(Protocol):
-    """How thoughts replace steps, see `cirf.methods.latent.coconut`."""
-
-    @property
-    def stages(self) -> int: ...
-    @property
-    def stage_epochs(self) -> float | None: ...
-    @property
-    def done_by(self) -> float: ...
-    @property
-    def pad_latent_to_max(self) -> bool: ...
-    @property
-    def uniform_prob(self) -> float: ...
-    @property
-    def fresh_optimizer(self) -> Literal["stage", "epoch", "never"]: ...
-    def count(self, stage: int) -> int: ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -91,7 +77,7 @@ class StagedCurriculum:
         validation: Sequence[CurriculumRow],
         tokenizer: Any,
         write: Callable[[Sequence[str], str], str],
-        settings: ThoughtSchedule,
+        settings: CoconutSettings,
         course: CurriculumPlan,
     ) -> None:
         """``write`` makes a target of the steps that are left and the answer."""
@@ -117,7 +103,6 @@ class StagedCurriculum:
         return self._validation
 
     def stage(self, update: int) -> int:
-        """The stage of that update."""
         return min(self.first + math.floor(update / self._span + _SMALL), self.final)
 
     def feature(self, index: int, update: int) -> Feature:
@@ -181,29 +166,6 @@ _FARTHEST = 100  # tokens of an offset
 _ALL = 10**9  # tokens: more than any rationale has
 
 
-class RemovalSchedule(Protocol):
-    """How rationales are taken away, see `cirf.methods.icot_si`."""
-
-    @property
-    def rate(self) -> float | None: ...
-    @property
-    def done_by(self) -> float: ...
-    @property
-    def jump(self) -> int | None: ...
-    @property
-    def pretrain(self) -> float: ...
-    @property
-    def smoothing(self) -> float | None: ...
-    @property
-    def side(self) -> Literal["left", "right"]: ...
-    @property
-    def keep_position(self) -> bool: ...
-    @property
-    def fresh_optimizer(self) -> bool: ...
-    @property
-    def targets(self) -> Literal["all", "answer"]: ...
-
-
 class RemovalCurriculum:
     """A curriculum: rationales that lose their first tokens during training."""
 
@@ -213,7 +175,7 @@ class RemovalCurriculum:
         validation: Sequence[CurriculumRow],
         tokenizer: Any,
         mark: str,
-        settings: RemovalSchedule,
+        settings: InternalisationSettings,
         epochs: float,
         updates: int,
         seed: int,

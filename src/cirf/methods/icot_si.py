@@ -92,7 +92,6 @@ class InternalisedCot(Method):
     }
 
     def __init__(self, recipe: Recipe, settings: Any = None) -> None:
-        """The seed is that of the offsets."""
         super().__init__(recipe, settings)
         self._seed = recipe.seed
         self._legacy = self.settings.form == "semcot"

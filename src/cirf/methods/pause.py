@@ -25,8 +25,6 @@ PAUSE = "<pause>"
 
 
 class PauseSettings(Section):
-    """The pauses before the answer."""
-
     n: int = key(5, "How many pauses; 0: none, which is direct_sft.", unit="tokens", ge=0)
     answered: int | None = key(
         None,
@@ -84,7 +82,6 @@ class Pause(Method):
         return () if answered in (None, n) else (f"asked with {answered} and trained with {n} pauses: never seen in training",)
 
     def target(self, example: Example) -> str:
-        """The bare answer."""
         return example.problem.answer
 
     def cap(self, task: Task, section: Evaluate) -> int:

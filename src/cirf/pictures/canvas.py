@@ -4,8 +4,6 @@ They are drawn for a white ground; a page may give them its own colours (`themed
 
 A point is drawn as up to three artists (its bar, its marker, its name) with the gids `gid(place, part)`. In the SVG they become
 groups of one method, which the page's script can hide together; the marker has a description and can be focused.
-
-`draw_dots`: values with their intervals, a line each, for tables of which a reader wants to see the differences.
 """
 
 from __future__ import annotations
@@ -185,6 +183,12 @@ class MarkStyle(NamedTuple):
     marker: str
     filled: bool
 
+    @property
+    def point(self) -> dict[str, Any]:
+        """What draws its mark alone, for ``axes.plot``."""
+        face = self.colour if self.filled else "white"
+        return {"marker": self.marker, "linestyle": "none", "color": self.colour, "markerfacecolor": face}
+
 
 LOOKS = {
     "ours": MarkStyle("#0b62b0", "o", True),
@@ -215,19 +219,9 @@ def draw_dots(
                 if mark.low is not None and mark.high is not None:
                     ends = [scale * mark.low, scale * mark.high]
                     axes.plot(ends, [index, index], color=look.colour, linewidth=2, alpha=0.55, solid_capstyle="round")
-                face = look.colour if look.filled else "white"
                 word = (legend or {}).get(mark.look, "")
                 description = f"{label}{', ' * bool(word)}{word}: {with_ends(mark.value, mark.low, mark.high, form)}"
-                axes.plot(
-                    [scale * mark.value],
-                    [index],
-                    marker=look.marker,
-                    linestyle="none",
-                    color=look.colour,
-                    markerfacecolor=face,
-                    markersize=7.5,
-                    gid=add(points, description),
-                )
+                axes.plot([scale * mark.value], [index], **look.point, markersize=7.5, gid=add(points, description))
         axes.set_yticks(range(len(lines)), [fill(label, _WIDE) for label, _ in lines])
         axes.tick_params(axis="y", length=0, labelcolor=INK)
         axes.grid(axis="y", visible=False)
@@ -235,17 +229,7 @@ def draw_dots(
         axes.margins(x=0.08)
         axes.set_xlabel(axis)
         if legend:
-            handles = [
-                axes.plot(
-                    [],
-                    [],
-                    marker=look.marker,
-                    linestyle="none",
-                    color=look.colour,
-                    markerfacecolor=look.colour if look.filled else "white",
-                )[0]
-                for look in (LOOKS[key] for key in legend)
-            ]
+            handles = [axes.plot([], [], **LOOKS[key].point)[0] for key in legend]
             figure.legend(
                 handles, list(legend.values()), loc="outside lower center", ncols=len(legend), frameon=False, fontsize=9
             )

@@ -78,10 +78,9 @@ def collect(
     """Rationales for the training problems (paper A.2, CoT Collection), at most ``section.per_problem`` a problem.
 
     ``data``: the folder of mirrored data sets, where files are looked for too; ``tasks``: table name to task; ``taught``: what
-    language models wrote, for ``source: teacher``. A row's own
-    ``answer``, and the answer its text states outright, are compared with the problem's; ``check: drop`` drops those that differ.
-    Raises ``CirfError`` for a file that is missing, for one with more malformed rows than the ``tolerance`` allows (without
-    one: for the first), and if not one rationale is left.
+    language models wrote, for ``source: teacher``. A row's own ``answer``, and the answer its text states outright, are compared
+    with the problem's; ``check: drop`` drops those that differ. Raises ``CirfError`` for a file that is missing, for one with
+    more malformed rows than the ``tolerance`` allows (without one: for the first), and if not one rationale is left.
     """
     found = gather(problems, section, data, tasks, tolerance, taught)
     if problems and not found.rationales:

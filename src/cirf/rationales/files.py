@@ -98,9 +98,8 @@ class Matcher:
     def candidates(self, row: Row) -> list[Problem]:
         """The problems a row may speak of: those with its question (of them the one with its id), else the one with its id.
 
-        A question in other words than the named problem's (options added, say) must share half of its words. An id may
-        also be the last part of a problem's (``chal-2`` of ``svamp/train/chal-2``); without a question it must then be
-        the only such.
+        A question in other words than the named problem's (options added, say) must share half of its words. An id may also be
+        the last part of a problem's (``chal-2`` of ``svamp/train/chal-2``); without a question it must then be the only such.
         """
         named = self._by_id.get(row.id) if row.id is not None else None
         asked = self._by_question.get(question_key(row.question), []) if row.question is not None else []

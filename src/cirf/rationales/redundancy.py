@@ -110,7 +110,6 @@ def _kind(problem: Problem) -> AnswerKind:
 
 
 def _repeated(steps: Sequence[str]) -> set[int]:
-    """The places of steps that only repeat earlier ones."""
     runs: set[tuple[str, ...]] = set()
     words: set[str] = set()
     found = set()

@@ -38,7 +38,6 @@ class ResultWriter(Protocol):
 
     def write(self, steps: Steps, problem: Problem, task: Task) -> tuple[str, ...]:
         """The results of ``steps``; the problem's answer may be used, as in the paper's prompt."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

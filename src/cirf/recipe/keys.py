@@ -1,8 +1,7 @@
 """The keys of a recipe as data: their meanings, types, and suggestions for misspelt keys.
 
-Everything is read from the schema in ``recipe.py``, or from another ``schema``, such as that of sweeps;
-nothing here is about a single key. Keys are dotted paths in which ``*`` is any list position or user-chosen name:
-``problems.tasks.*.train``.
+Everything is read from the schema in ``recipe.py``, or from another ``schema``, such as that of sweeps; nothing here is about a
+single key. Keys are dotted paths in which ``*`` is any list position or user-chosen name: ``problems.tasks.*.train``.
 """
 
 from __future__ import annotations
@@ -44,7 +43,6 @@ class KeyRow(NamedTuple):
 
     @property
     def leaf(self) -> str:
-        """The key's own name."""
         return self.key.rpartition(".")[2]
 
 

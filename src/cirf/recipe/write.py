@@ -19,7 +19,6 @@ def dump(recipe: Recipe | Sweep) -> str:
 
 
 def _section(section: Section, indent: str) -> Iterator[str]:
-    """The lines of a section."""
     for name, info in type(section).model_fields.items():
         value = getattr(section, name)
         inner, many = recipe_keys.inner_section(info)

@@ -60,7 +60,6 @@ class Recommendation:
     warnings: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
         return dataclasses.asdict(self)
 
 
@@ -110,7 +109,6 @@ class _Asked:
         self._against_one_answer(tables, frequent)
 
     def _against_one_answer(self, tables: Tables, frequent: Mapping[str, str]) -> None:
-        """Compare each method with always giving the most frequent answer."""
         usual = {task: Counter(row["gold"] for row in table).most_common(1)[0][0] for task, table in tables.items()}
         answers = {task: frequent.get(task, answer) for task, answer in usual.items()}
         constant = {f"{task}/{row['id']}": float(row["gold"] == answers[task]) for task, table in tables.items() for row in table}

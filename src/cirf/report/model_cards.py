@@ -208,7 +208,6 @@ def hub_name(model: str) -> str:
 
 
 def _answer_cap(recipe: Mapping[str, Any]) -> int:
-    """Most tokens of an answer in any of the recipe's tasks."""
     names = [entry["task"] for entry in recipe["problems"]["tasks"]]
     return max(Task.cap if name == JSONL else get(name).cap for name in names)
 
@@ -246,7 +245,6 @@ def _front(method: str, recipe: Mapping[str, Any], metrics: Mapping[str, Any] | 
 
 
 def _qualified(row: Mapping[str, Any]) -> str:
-    """The qualification of every accuracy."""
     low, high = (100 * bound for bound in row["interval"])
     shares = f"{row['truncated']:.1%} truncated, {row['unparsed']:.1%} unparsed"
     return f"accuracy in % (95 % interval {low:.1f} to {high:.1f}, n = {row['n']}, {shares})"
@@ -301,17 +299,11 @@ def traces_card(
     end: str,
     functions: Mapping[str, Any] | None = None,
 ) -> str:
-    """The card in Markdown with YAML front matter.
+    """The card of a method's training rows, in Markdown with YAML front matter; it depends on the arguments alone.
 
-    Args:
-        repository: ``OWNER/NAME`` of the rows.
-        method: the method whose rows they are, such as ``cirf_full``.
-        recipe: the resolved recipe as a dict (``model_dump(mode="json")``).
-        rows: ``prompt`` and ``completion`` each, at least one.
-        end: the text of the token that ends a turn.
-        functions: the functions of the functional tokens; ``None`` for rows without them.
-
-    The text depends on the arguments alone.
+    ``repository``: ``OWNER/NAME``; ``recipe``: the resolved one (``model_dump(mode="json")``); ``rows``: ``prompt`` and
+    ``completion`` each, at least one; ``end``: the text of the token that ends a turn; ``functions``: those of the functional
+    tokens, ``None`` for rows without them.
     """
     recipe = without_folders(recipe)
     origins = sources(recipe)

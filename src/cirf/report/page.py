@@ -159,20 +159,15 @@ def headline(data: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     titles = titles_of(data)
     if verdict["use"] is None:
-        return {"text": f"{_no_method(verdict)} {_best(data, titles)}", "notes": []}
+        none = "No method can be recommended yet: none is significantly above always giving the most frequent answer"
+        share = f"({percent(verdict['majority'])}, n = {verdict['n']:,})"
+        return {"text": f"{none} {share}. {_best(data, titles)}", "notes": []}
     pair = verdict["against"]
     sentences = [_use(data, titles), _cost(data, pair, titles) if pair else _NOTHING_TO_COMPARE]
     return {"text": " ".join(sentences), "notes": _notes(data, titles)}
 
 
 _NOTHING_TO_COMPARE = "There is nothing to compare it with: add sft_cot and direct_sft to methods."
-
-
-def _no_method(verdict: Mapping[str, Any]) -> str:
-    return (
-        "No method can be recommended yet: none is significantly above always giving the most frequent answer "
-        f"({percent(verdict['majority'])}, n = {verdict['n']:,})."
-    )
 
 
 def _best(data: Mapping[str, Any], titles: Mapping[str, str]) -> str:
@@ -182,7 +177,6 @@ def _best(data: Mapping[str, Any], titles: Mapping[str, str]) -> str:
 
 
 def _use(data: Mapping[str, Any], titles: Mapping[str, str]) -> str:
-    """The first sentence."""
     verdict = data["verdict"]
     row = data["methods"][verdict["use"]]
     low, high = (f"{100 * bound:.1f}" for bound in row["interval"])
@@ -233,16 +227,12 @@ def _notes(data: Mapping[str, Any], titles: Mapping[str, str]) -> list[str]:
                 f"{traced} is not significantly above always giving the most frequent answer ({percent(verdict['majority'])})."
             )
     named = [verdict["use"], (verdict["against"] or {}).get("method")]
-    return found + [_truncated(data["methods"][name], titles[name]) for name in named if name and _many(data["methods"][name])]
-
-
-def _many(row: Mapping[str, Any]) -> bool:
-    return bool(row["truncated"] > _MANY_TRUNCATED)
-
-
-def _truncated(row: Mapping[str, Any], title: str) -> str:
-    """What must be said of a method many of whose answers were truncated."""
-    return f"{title}: {percent(row['truncated'])} of the answers were truncated; with a higher token limit more may be right."
+    cut = {name: data["methods"][name]["truncated"] for name in named if name}
+    return found + [
+        f"{titles[name]}: {percent(share)} of the answers were truncated; with a higher token limit more may be right."
+        for name, share in cut.items()
+        if share > _MANY_TRUNCATED
+    ]
 
 
 def differences(data: Mapping[str, Any]) -> list[str]:

@@ -78,7 +78,6 @@ class Job:
         return self.ended is not None
 
     def cancel(self) -> None:
-        """Cancel it."""
         self.cancelled = True
 
 
@@ -108,7 +107,6 @@ class Engine:
         self._thread = threading.Thread(target=self._work, name="cirf-engine", daemon=True)
 
     def start(self) -> None:
-        """Begin to answer."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -144,12 +142,10 @@ class Engine:
 
     @property
     def waiting(self) -> int:
-        """How many answers wait."""
         return sum(job.count for job in tuple(self._waiting) if not job.cancelled)
 
     @property
     def running(self) -> int:
-        """How many answers are being written."""
         return sum(job.count for job in tuple(self._running) if not job.over)
 
     def patience(self) -> int:
@@ -268,7 +264,6 @@ def _enough(job: Job, place: int) -> bool:
 
 
 def _never(place: int) -> bool:
-    """All answers are wanted."""
     return False
 
 

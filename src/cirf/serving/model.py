@@ -86,8 +86,7 @@ def load_served(model: str | Path, trust: bool = False) -> ServedModel:
     """Load a model: a run's folder (its CIRF model), a model's folder, a hub id or ``bundled:NAME``.
 
     Its name is that of its folder. ``trust``: code that comes with the model may run; the recipe in its folder, which is from
-    wherever the model is from, has no say in that. ``CirfError`` where there is none, or it is
-    damaged.
+    wherever the model is from, has no say in that. ``CirfError`` where there is none, or it is damaged.
     """
     from cirf.assets.hub import snapshot
     from cirf.cpu.packed import settle

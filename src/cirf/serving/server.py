@@ -204,7 +204,6 @@ class Guard:
         self._open = 0
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        """Let a request through, or refuse it."""
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
@@ -324,12 +323,10 @@ class Refusal(Exception):
 
     @property
     def body(self) -> dict[str, Any]:
-        """The error as it is sent."""
         kind = _TYPES.get(self.status, "server_error" if self.status >= 500 else "invalid_request_error")
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
 
     @property
     def headers(self) -> dict[str, str]:
-        """Its headers."""
         challenge = {"WWW-Authenticate": "Bearer"} if self.status == 401 else {}
         return challenge | ({} if self.after is None else {"Retry-After": str(self.after)})

@@ -184,7 +184,6 @@ def chosen(context: Context) -> int:
 
 
 def with_codebook_size(recipe: Recipe, size: int) -> Recipe:
-    """The recipe with K = ``size``."""
     return recipe.model_copy(update={"codebook": recipe.codebook.model_copy(update={"size": size, "chosen": True})})
 
 

@@ -77,7 +77,6 @@ class Context:
         return RowLog(self.folder.root / "asked" / f"{what}.jsonl")
 
     def train(self) -> list[Problem]:
-        """The training problems."""
         return [Problem.from_dict(row) for row in self.rows("problems", "train.jsonl")]
 
     def validation(self) -> list[Problem]:
@@ -85,7 +84,6 @@ class Context:
         return [Problem.from_dict(row) for row in self.rows("problems", "validation.jsonl")]
 
     def test(self) -> dict[str, list[Problem]]:
-        """The test problems of every task."""
         return {name: [Problem.from_dict(row) for row in self.rows("problems", f"test/{name}.jsonl")] for name in self.tasks}
 
     def rationales(self) -> list[Rationale]:
@@ -93,7 +91,6 @@ class Context:
         return [Rationale.from_dict(row) for row in self.rows("rationales", "rationales.jsonl")]
 
     def steps(self) -> list[Steps]:
-        """The solutions as segments."""
         return [Steps.from_dict(row) for row in self.rows("segments", "segments.jsonl")]
 
     def traces(self, stage: str = "traces") -> list[Trace]:

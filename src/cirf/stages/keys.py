@@ -39,7 +39,6 @@ def embedding(recipe: Recipe) -> dict[str, Any]:
 
 
 def segments(recipe: Recipe) -> dict[str, Any]:
-    """How rationales are cut."""
     return recipe.segments.model_dump(exclude={"adjacent"})
 
 

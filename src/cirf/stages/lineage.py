@@ -78,7 +78,6 @@ def problem_files(recipe: Recipe) -> dict[str, str]:
 
 
 def rationale_files(recipe: Recipe) -> dict[str, str]:
-    """Hashes of the rationale files."""
     from cirf.rationales.files import find_file
 
     files = recipe.rationales.files if recipe.rationales.source != "dataset" else ()
@@ -94,7 +93,6 @@ def result_files(recipe: Recipe) -> dict[str, str]:
 
 
 def teacher_prompt(recipe: Recipe) -> str:
-    """Hash of the teachers' prompt."""
     from cirf.endpoints.requests import read_template
     from cirf.rationales.teachers import PROMPT
 
@@ -102,7 +100,6 @@ def teacher_prompt(recipe: Recipe) -> str:
 
 
 def writer_prompt(recipe: Recipe) -> str:
-    """Hash of a result writer's prompt."""
     from cirf.endpoints.requests import read_template
     from cirf.rationales.writers import PROMPT
 

@@ -251,7 +251,6 @@ def _some_bare(examples: list[Example], share: float, seed: int) -> list[Example
 
 
 def _notes(curriculum: Mapping[str, Any] | None) -> list[str]:
-    """Notes of a curriculum for the user."""
     return [str(curriculum["note"])] if curriculum and "note" in curriculum else []
 
 
@@ -391,7 +390,6 @@ def functions_of(context: Context, examples: list[Example]) -> dict[str, Any]:
 
 
 def _pairs(examples: Sequence[Example]) -> Iterator[tuple[int, str]]:
-    """Every step's code with its segment."""
     return ((code, text) for row in examples for code, text in zip(row.trace.codes, row.segments, strict=True))
 
 

@@ -69,7 +69,6 @@ def unchanged(history: Mapping[str, Any]) -> list[str]:
 
 
 def _notes(history: Mapping[str, Any]) -> list[str]:
-    """What came of it, in words."""
     notes = []
     if history["validation"]:
         first, best = history["validation"][0]["right"], history["best_right"]
@@ -83,7 +82,6 @@ def _notes(history: Mapping[str, Any]) -> list[str]:
 
 
 def _questions(context: Context, method: Method, render: Callable[[str], str]) -> Any:
-    """The training's questions and their judge."""
     from cirf.lm.training.reward import Questions
 
     how, tasks = method.reward, context.tasks

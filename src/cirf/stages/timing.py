@@ -64,7 +64,6 @@ class LoadedModels:
     """
 
     def __init__(self, context: Context, turns: Mapping[str, str] | None = None) -> None:
-        """Nothing is loaded yet."""
         release(context)
         self.context = context
         self.turns = turns or {name: name for name in context.recipe.methods}
@@ -86,8 +85,7 @@ class LoadedModels:
     @cached_property
     def together(self) -> bool:
         """Whether all models are held at once; loads the first one to find out."""
-        loading = self.loading()
-        return bool(loading["together"])
+        return bool(self._loading["together"])
 
     def loading(self) -> dict[str, Any]:
         """The number and bytes of the models, the free memory, and what follows from it."""
@@ -107,7 +105,6 @@ class LoadedModels:
         return {"together": together, "models": count, "weights_bytes": weights, "free_bytes": free}
 
     def facts(self) -> dict[str, Any]:
-        """The setup of a time measured here."""
         return facts(self.context)
 
     def load(self, methods: Sequence[str]) -> None:
@@ -164,7 +161,6 @@ class LoadedModels:
         return {"weights_bytes": self._weights(method), "growth_bytes": self.growth}
 
     def release(self) -> None:
-        """Forget the models."""
         self.held.clear()
         self.prefixes.clear()
         self._clean()

@@ -205,8 +205,7 @@ def share_files(source: Path, target: Path, files: Mapping[str, str]) -> None:
     for name, digest in files.items():
         try:
             link_or_copy(source / name, target / name)
-            with open(target / name, "rb") as file:
-                found = hashlib.file_digest(file, "sha256").hexdigest()
+            found = hash_file(target / name)
         except FileNotFoundError:
             raise CirfError(f"{source / name}: not there, though the stage's record names it") from None
         if found != digest:

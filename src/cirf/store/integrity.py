@@ -79,7 +79,6 @@ def finished(folder: RunFolder) -> list[str]:
 
 
 def read_by(stage: StagePlan) -> list[StagePlan]:
-    """The stages that a stage is made of."""
     return list({part.plan.name: part.plan for part in stage.parts.values()}.values())
 
 

@@ -1,8 +1,6 @@
-"""Local paths in files written for others: a card, a recipe, a record.
+"""Local paths in files written for others (a card, a recipe, a record), and paths as users write them (``~/rows.jsonl``).
 
 A worked example: ``{"model": "/home/ann/models/base", "task": "gsm8k"}`` is published as ``{"model": "base", "task": "gsm8k"}``.
-
-Paths as users write them, in recipes and on the command line: ``~/rows.jsonl``.
 """
 
 from __future__ import annotations

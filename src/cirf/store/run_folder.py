@@ -99,7 +99,6 @@ def content_of(files: Mapping[str, str], names: tuple[str, ...] = ("",)) -> str:
 
 
 def key_of(plan: StagePlan, inputs: Mapping[str, str]) -> str:
-    """The key of a stage by the contents of its inputs."""
     return hash_json({"stage": plan.name, "version": plan.version, "section": plan.section, "inputs": inputs})
 
 
@@ -128,7 +127,6 @@ class RunFolder:
         self._work = root / ".work"
 
     def folder(self, name: str) -> Path:
-        """The finished stage's folder."""
         return self.root / name
 
     @contextlib.contextmanager

@@ -74,27 +74,20 @@ def rows_in_memory(rows: Sequence[Mapping[str, Any]], name: str, answer: AnswerK
     return _task(name, kind, "rows in memory", commas), [dataclasses.replace(problem, task=name) for problem in problems]
 
 
-def read_train(
-    entry: TaskEntry, kind: AnswerKind, data: str | None, tolerance: Tolerance | None = None, commas: bool | None = None
-) -> list[Problem]:
-    """The problems of ``train_file``, in order, with the file's own ids (or row numbers from 0) and no task; none without it.
-
-    ``commas``: as of `read_problems`."""
-    path = train_path(entry, data)
-    return [] if path is None else _tolerated(path, kind, tolerance or Tolerance(0), entry.columns, commas)
-
-
-def read_test(
-    entry: TaskEntry, kind: AnswerKind, data: str | None, tolerance: Tolerance | None = None, commas: bool | None = None
+def read_split(
+    path: Path | None,
+    kind: AnswerKind,
+    tolerance: Tolerance | None = None,
+    columns: Mapping[str, str] | None = None,
+    commas: bool | None = None,
 ) -> list[Problem] | None:
-    """The problems of ``test_file``; ``None`` where the recipe names none."""
-    path = test_path(entry, data)
-    return None if path is None else _tolerated(path, kind, tolerance or Tolerance(0), entry.columns, commas)
+    """The problems of a recipe's file, in order, with its own ids (or row numbers from 0) and no task; ``None`` without a file.
 
-
-def _tolerated(
-    path: Path, kind: AnswerKind, tolerance: Tolerance, columns: Mapping[str, str], commas: bool | None
-) -> list[Problem]:
+    ``columns`` and ``commas``: as of `read_problems`.
+    """
+    if path is None:
+        return None
+    tolerance = tolerance or Tolerance(0)
     refused = tolerance.begin()
     problems = read_problems(path, kind, refused, columns, commas)
     tolerance.settle(path.name, len(problems), refused)

@@ -199,7 +199,6 @@ class Task:
         return parse_answer(self.kind(problem), text, problem.choices, problem.question)
 
     def equal(self, parsed: str, problem: Problem) -> bool:
-        """Whether a parsed answer is the problem's."""
         if self.equality is not None:
             return self.equality(parsed, problem.answer)
         kind, gold = self.kind(problem), problem.answer

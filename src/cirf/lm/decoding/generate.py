@@ -94,9 +94,8 @@ def generate(
 ) -> list[Output]:
     """Outputs of rendered prompts, in their order.
 
-    Prompts are decoded in fixed batches of like length, the longest first (so that memory runs out at once or never),
-    padded on the left; of equal length where padding changes what the model answers. A sampled answer is none of
-    `sample_many`'s.
+    Prompts are decoded in fixed batches of like length, the longest first (so that memory runs out at once or never), padded on
+    the left; of equal length where padding changes what the model answers. A sampled answer is none of `sample_many`'s.
 
     Args:
         prompts: rendered by ``prompt_text``; nothing is added to them.
@@ -105,8 +104,7 @@ def generate(
         batch_size: prompts decoded together.
         seeds: one per prompt, in place of that of ``decoding``.
 
-    Raises:
-        CirfError: no memory for a batch.
+    ``CirfError``: no memory for a batch.
     """
     encoded = [encode(tokenizer, prompt) for prompt in prompts]
     order = sorted(range(len(prompts)), key=lambda i: (-len(encoded[i]), i))
@@ -128,9 +126,7 @@ def continue_generation(
     """Greedy outputs of one batch of rows that were begun already.
 
     ``written`` [b]: ids at the end of each row that count as the model's own: they are part of its output, and of its cap.
-
-    Raises:
-        CirfError: no memory for the batch.
+    ``CirfError``: no memory for the batch.
     """
     stops = stop_ids(model, tokenizer)
     left = max(1, cap - min(map(len, written)))
@@ -235,10 +231,7 @@ def follow(
 
     Greedily, or at a temperature each row with its own random numbers, seeded by its text in ``draws`` (see `draw`) and not by
     the seed of ``decoding``: it is the answer that `sample_many` gives. ``on_step`` may end rows before their time; ``cap`` is
-    for those that it does not.
-
-    Raises:
-        CirfError: no memory for the batch.
+    for those that it does not. ``CirfError``: no memory for the batch.
     """
     with _memory(f"decode {len(prompts)} prompts at once; send shorter ones, or fewer"):
         _decode(model, prompts, cap, stop_ids(model, tokenizer), decoding, draws, on_step)

@@ -47,11 +47,9 @@ class Prefiller(Protocol):
 
     def prepare(self, prompts: Sequence[str]) -> None:
         """Compute now what rendered prompts need and what is kept for others, if anything is."""
-        ...
 
     def begin(self, prompts: Sequence[list[int]]) -> PrefilledPrompts | None:
         """A cache for a batch of these prompts, a row each, and the prompts in their new form; ``None``: no cache."""
-        ...
 
 
 class PromptOpenings:

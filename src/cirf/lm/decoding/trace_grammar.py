@@ -69,11 +69,8 @@ def check_codes(codes: Iterable[int], names: TokenNames) -> None:
 
 def expression(how: Steering, names: TokenNames, opened: bool) -> str:
     """A regular expression of the answers that are steered so, for servers with structured output. Results have up to 40
-    characters and answers up to 80, none of them ``<``. ``opened``: the prompt ends with the opening delimiter.
-
-    Raises:
-        CirfError: an expression cannot say it. It counts one thing alone, a budget or the times of one code; any other codes
-            may be forbidden.
+    characters and answers up to 80, none of them ``<``. ``opened``: the prompt ends with the opening delimiter. ``CirfError``: an
+    expression cannot say it. It counts one thing alone, a budget or the times of one code; any other codes may be forbidden.
     """
     if how.result_tokens is not None or how.result_cost:
         raise CirfError("an expression knows no tokens of a result and no costs; use `cirf serve`")

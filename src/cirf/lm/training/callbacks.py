@@ -79,7 +79,6 @@ class StopOnSignal(TrainerCallback):
     """Saves after the update in which a signal came, then acts on the signal."""
 
     def __init__(self) -> None:
-        """None has come yet."""
         self._came: int | None = None
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

@@ -51,10 +51,9 @@ def finetune(
         The model, merged and plain; its history; and ``{training_seconds, updates, tokens_per_second}``, which depend on the
         clock; the time before the checkpoint it resumed from is included.
 
-    Raises:
-        CirfError: no row to train on, every row too long, a loss that is not a number, a full disk, unknown LoRA targets, no
-            memory, or a tokenizer that comes back another after saving.
-        KeyboardInterrupt, SystemExit: stopped by Ctrl-C or SIGTERM; progress is saved (`cirf.lm.training.callbacks`).
+    ``CirfError``: no row to train on, every row too long, a loss that is not a number, a full disk, unknown LoRA targets, no
+    memory, or a tokenizer that comes back another after saving. ``KeyboardInterrupt``, ``SystemExit``: stopped by Ctrl-C or
+    SIGTERM; progress is saved (`cirf.lm.training.callbacks`).
     """
     data = training_data(tokenizer, train, validation, spec)
     check_tokenizer(model, tokenizer)  # now, not after hours of training
@@ -143,7 +142,6 @@ def adapt(model: Any, spec: TrainingSpec) -> tuple[Any, TrainableRows | None]:
 
 @contextlib.contextmanager
 def _memory(method: str, device: str) -> Iterator[None]:
-    """Within, a lack of memory is a `CirfError`."""
     try:
         yield
     except torch.OutOfMemoryError:

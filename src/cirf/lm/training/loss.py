@@ -1,10 +1,9 @@
 """Training losses: next-token cross-entropy on target tokens alone (paper eq. 14), and the policy gradient.
 
-Of a row of 50 tokens some 15 are targets, and the head of a small model costs as much as a third of its layers: so
-logits are computed only where a target is predicted. Positions differ from row to row, which ``logits_to_keep`` of the
-models cannot express. A hook in front of the head hands it the wanted positions as one row of a batch of one instead;
-whatever a model does after its head (scaling, soft-capping) and whatever is wrapped around it (adapters,
-data-parallelism, autocast) works as always.
+Of a row of 50 tokens some 15 are targets, and the head of a small model costs as much as a third of its layers: so logits are
+computed only where a target is predicted. Positions differ from row to row, which ``logits_to_keep`` of the models cannot
+express. A hook in front of the head hands it the wanted positions as one row of a batch of one instead; whatever a model does
+after its head (scaling, soft-capping) and whatever is wrapped around it (adapters, data-parallelism, autocast) works as always.
 
 In group-relative policy optimisation each token's weight follows from its answer's reward relative to the other
 answers to the question (GRPO: Shao et al. 2024, arXiv 2402.03300; Dr. GRPO: Liu et al. 2025, arXiv 2503.20783; DAPO: Yu et al.

@@ -34,19 +34,15 @@ class Curriculum(Protocol):
     @property
     def validation(self) -> list[Feature]:
         """The validation rows, in the form that the model is to answer in."""
-        ...
 
     def feature(self, index: int, update: int) -> Feature:
         """Training row ``index`` in the update that follows ``update`` finished ones."""
-        ...
 
     def fresh(self, update: int) -> bool:
         """Whether the optimiser's moments are reset before that update."""
-        ...
 
     def summary(self) -> dict[str, Any]:
         """For the history: what happened when."""
-        ...
 
 
 Batch = Mapping[str, torch.Tensor]

@@ -158,7 +158,6 @@ class RewardTraining:
         return self._history(), timings
 
     def _update(self) -> dict[str, Any]:
-        """Draw answers, train on them, and report."""
         began = time.perf_counter()
         state, drawn, groups = self.state, list[list[Answer]](), list[list[Answer]]()
         state.update += 1
@@ -396,7 +395,6 @@ class RewardTraining:
         self._load(load_file(folder / "trainable.safetensors"))
 
     def _line(self, row: dict[str, Any]) -> str:
-        """A summary of the last update."""
         sampling, whole, tokens = self._rates
         line = f"reward {row['reward']:.3g}, {row['right']:.0%} right, {row['tokens']:.1f} tokens"
         line += f", entropy {row['entropy']:.2f}" if "entropy" in row else ", nothing to learn from"

@@ -60,10 +60,8 @@ def refusal(method: str) -> CirfError:
 def shard(model: Any, base: Any, full: bool, device: str) -> None:
     """Shard a model in place, layer by layer, and move each process's part to its device.
 
-    ``base``: the model inside its adapters. ``full``: every weight is trained, so all become float32.
-
-    Raises:
-        CirfError: the model does not name its layers.
+    ``base``: the model inside its adapters. ``full``: every weight is trained, so all become float32. ``CirfError``: the model
+    does not name its layers.
     """
     barrier()  # the process group is there, and each process has its device
     mesh = init_device_mesh(torch.device(device).type, (world_size(),))

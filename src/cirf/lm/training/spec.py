@@ -61,7 +61,6 @@ class TrainingSpec:
 
     @property
     def checkpoints(self) -> Path:
-        """The folder of the checkpoints."""
         return self.work / "checkpoints"
 
 
@@ -102,7 +101,6 @@ class TrainingData:
 
     @property
     def longest(self) -> int:
-        """The tokens of the longest row."""
         return max(len(feature.ids) for feature in [*self.features, *self.validation])
 
 

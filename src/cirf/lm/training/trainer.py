@@ -51,7 +51,6 @@ class Features(torch.utils.data.Dataset[Feature]):
     """Features as the Trainer wants them; a curriculum's are indexed by row and update."""
 
     def __init__(self, features: Sequence[Feature], curriculum: Curriculum | None = None) -> None:
-        """Hold on to the list."""
         self.features, self.curriculum = features, curriculum
 
     def __len__(self) -> int:
@@ -166,7 +165,6 @@ class TargetTrainer(Trainer):
         return made
 
     def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
-        """The objective's loss of a batch."""
         with self._autocast():  # also outside the model; weights are cast once for all passes
             loss = self.objective.loss(model, inputs, num_items_in_batch)
         return loss * self.accelerator.num_processes  # gradients are averaged over the processes
@@ -207,7 +205,6 @@ class TargetTrainer(Trainer):
         return metrics
 
     def floating_point_ops(self, inputs: Any) -> int:
-        """Not counted."""
         return 0
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:

@@ -53,7 +53,6 @@ class Projector(torch.nn.Module):
 
     @property
     def inner(self) -> int:
-        """Its width inside."""
         return int(self.net[0].out_features)  # type: ignore[arg-type]
 
     def forward(self, state: torch.Tensor) -> torch.Tensor:
@@ -152,7 +151,6 @@ class Continuation:
 def logits_after(
     model: Any, thoughts: Thoughts, ids: torch.Tensor, mask: torch.Tensor, labels: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Logits and targets of `read_after`."""
     made = read_after(model, thoughts, ids, mask, labels)
     return made.logits, made.targets
 

@@ -76,7 +76,6 @@ class LatentObjective(Objective):
         return self._read(model, batch)[1]
 
     def loss(self, model: Any, batch: Batch, count: torch.Tensor | int | None) -> torch.Tensor:
-        """What is minimised, as `Objective.loss` says."""
         return self.parts(model, batch, count)[0]
 
     def parts(self, model: Any, batch: Batch, count: torch.Tensor | int | None) -> tuple[torch.Tensor, Thoughts | None]:
@@ -91,7 +90,6 @@ class LatentObjective(Objective):
         return thoughts, logits_after(model, thoughts, batch["input_ids"], batch["tail_mask"], batch["labels"])
 
     def think(self, model: Any, batch: Batch) -> Thoughts:
-        """The thoughts of a batch that is cut."""
         return think(model, batch["heads"], batch["seen"], batch["counts"], self.projector)
 
 
@@ -285,7 +283,6 @@ class StepDecoder:
     """Predicts steps from thoughts. ``own`` is a separate model, or ``None``: the trained one with a second set of adapters."""
 
     def __init__(self, own: torch.nn.Module | None = None) -> None:
-        """See `copied`; without, it is adapters."""
         self.own = own
         self._learns: list[torch.nn.Parameter] = []
 
@@ -353,7 +350,6 @@ class ExplainedObjective(Objective):
         return batch
 
     def logits(self, model: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        """The host's."""
         return self.host.logits(model, batch)
 
     def loss(self, model: Any, batch: Batch, count: torch.Tensor | int | None) -> torch.Tensor:

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 
 class SimCotSettings(Section):
-    """The host, and the decoder."""
-
     host: Literal["coconut", "codi"] = key("coconut", "The method that thinks.")
     host_settings: dict[str, Any] = key(
         {}, "Its settings (see `cirf methods coconut`, `cirf methods codi`); they replace the preset's as a whole."
@@ -56,7 +54,6 @@ class SimCotSettings(Section):
     )
 
     def of_host(self) -> Any:
-        """The host's settings."""
         made: type[Section] = CoconutSettings if self.host == "coconut" else CodiSettings
         return made.model_validate_json(json.dumps(self.host_settings), strict=True)
 
@@ -105,7 +102,6 @@ class SimCot(Method):
     }
 
     def __init__(self, recipe: Recipe, settings: Any = None) -> None:
-        """The host is set up, too."""
         super().__init__(recipe, settings)
         made: type[Coconut | Codi] = Coconut if self.settings.host == "coconut" else Codi
         self.host: Coconut | Codi = made(recipe, self.settings.of_host())
@@ -132,19 +128,15 @@ class SimCot(Method):
                 )
 
     def settle(self, tokenizer: Any, training: bool) -> None:
-        """As its host."""
         self.host.settle(tokenizer, training)
 
     def target(self, example: Example) -> str:
-        """As its host."""
         return self.host.target(example)
 
     def read(self, output: str) -> tuple[str, str]:
-        """As its host."""
         return self.host.read(output)
 
     def cap(self, task: Task, section: Evaluate) -> int:
-        """As its host."""
         return self.host.cap(task, section)
 
     def curriculum(
@@ -165,12 +157,10 @@ class SimCot(Method):
         return ExplainedObjective(host, decoder, size, beyond, self.settings.weight, self.settings.reduction == "mean")
 
     def keep(self, folder: Path, objective: Objective | None) -> None:
-        """As its host."""
         from cirf.methods.latent.loss import ExplainedObjective
 
         assert isinstance(objective, ExplainedObjective)
         self.host.keep(folder, objective.host)
 
     def beginnings(self, model: Any, tokenizer: Any, source: Path | str) -> Prefiller | None:
-        """As its host."""
         return self.host.beginnings(model, tokenizer, source)

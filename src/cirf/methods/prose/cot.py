@@ -35,7 +35,6 @@ class DirectSft(Method):
     trained = True
 
     def target(self, example: Example) -> str:
-        """The bare answer."""
         return example.problem.answer
 
 
@@ -61,7 +60,6 @@ class Prose(Method):
         return read_prose(output)
 
     def cap(self, task: Task, section: Evaluate) -> int:
-        """The recipe's cap of prose."""
         return section.max_new_tokens
 
     def steer(self, model: Any, tokenizer: Any) -> Steer:

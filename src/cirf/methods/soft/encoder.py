@@ -112,7 +112,6 @@ class TextStates:
         self._kept: dict[tuple[int, ...], torch.Tensor] = {}
 
     def __call__(self, rows: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
-        """As `text_states`."""
         made = [self.states(tuple(row)) for row in rows]
         longest = max(map(len, made))
         mask = [[1] * len(states) + [0] * (longest - len(states)) for states in made]

@@ -238,5 +238,4 @@ class GuidedPrefiller:
         return PrefilledPrompts(shown, [len(row) - 1 for row in shown], cache)
 
     def begin(self, prompts: Sequence[list[int]]) -> PrefilledPrompts:
-        """The prompts with the guide's vectors."""
         return self.fill(prompts, self.vectors(prompts))

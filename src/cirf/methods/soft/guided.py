@@ -92,7 +92,6 @@ class GuidedMethod(Method):
         return () if answered in (None, n) else (f"asked with {answered} and trained with {n} vectors: never seen in training",)
 
     def target(self, example: Example) -> str:
-        """The bare answer."""
         return example.problem.answer
 
     def cap(self, task: Task, section: Evaluate) -> int:
@@ -104,7 +103,6 @@ class GuidedMethod(Method):
         return True
 
     def prepared_by(self, recipe: Recipe) -> dict[str, Any]:
-        """The guide's prompt."""
         return recipe.backbone.model_dump(include={"attn_implementation", "empty_system"})
 
     def guide_texts(self, material: PreparationData, problems: Sequence[str]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -14,20 +14,6 @@ from cirf.methods.soft.encoder import SentenceEncoder
 from cirf.methods.soft.guide import Guide
 from cirf.methods.soft.prompts import PromptCache, find_run, slots_of, soft_logits
 from cirf.recipe import schema
-
-
-class VectorSource(Protocol):
-    """Where the vectors of rows come from. ``module`` is what of it is trained; rows are known by `Feature.given`."""
-
-    module: torch.nn.Module
-
-    def given(self, numbers: Sequence[int]) -> dict[str, torch.Tensor]:
-        """What the vectors of these rows are made of, a row each."""
-        ...
-
-    def vectors(self, batch: Batch) -> torch.Tensor:
-        """The vectors of a batch [b x n x d]."""
-        ...
 
 
 class FrozenGuideVectors:
@@ -60,13 +46,16 @@ class TrainedGuideVectors:
         self._guide, self._rows, self._questions = guide, rows, questions
 
     def given(self, numbers: Sequence[int]) -> dict[str, torch.Tensor]:
-        """As `Guide.batch`."""
         return self._guide.batch([self._rows[self._questions[number]] for number in numbers])
 
     def vectors(self, batch: Batch) -> torch.Tensor:
-        """The guide's."""
         made: torch.Tensor = self._guide(batch)
         return made
+
+
+VectorSource = FrozenGuideVectors | TrainedGuideVectors
+"""Where the vectors of rows come from: ``vectors`` of a batch [b x n x d] are made of what is ``given`` of its rows (known by
+`Feature.given`); ``module`` is what of it is trained."""
 
 
 class SoftObjective(Objective):
@@ -128,7 +117,6 @@ class SemanticObjective(SoftObjective):
         return super().collate(features, padding) | {"meant": self._meant[torch.tensor(_numbers(features))]}
 
     def loss(self, model: Any, batch: Batch, count: torch.Tensor | int | None) -> torch.Tensor:
-        """See the class."""
         vectors = self._source.vectors(batch)
         logits, targets = soft_logits(model, batch["input_ids"], batch["labels"], batch["slots"], vectors, self.heads)
         whole = targets.numel() if count is None else count

@@ -61,13 +61,10 @@ class LlmLingua2:
         tokenizer: the model's, a fast one.
         batch_tokens: most pieces computed at once, padding included.
 
-    Raises:
-        CirfError: a model whose labels do not name "keep", or a tokenizer that does not give the places where its
-            tokens are.
+    ``CirfError``: a model whose labels do not name "keep", or a tokenizer that does not give the places where its tokens are.
     """
 
     def __init__(self, model: Any, tokenizer: Any, batch_tokens: int = 1024) -> None:
-        """Nothing is computed yet."""
         if not tokenizer.is_fast:
             raise CirfError(f"{tokenizer.name_or_path}: its tokenizer does not give the places of tokens in a text; use another")
         self._model, self._tokenizer, self._limit = model, tokenizer, batch_tokens
@@ -200,11 +197,8 @@ def _latest(places: Sequence[int], first: int, last: int) -> int | None:
 def load_classifier(source: str | Path, section: schema.Backbone) -> Any:
     """The token classifier of a folder or hub id, in evaluation mode, on its device.
 
-    ``section``: number format, device, threads, revision.
-
-    Raises:
-        CirfError: no such model, another kind of model (its labels would be drawn at random), weights that are not
-            safetensors, or no memory for it.
+    ``section``: number format, device, threads, revision. ``CirfError``: no such model, another kind of model (its labels would
+    be drawn at random), weights that are not safetensors, or no memory for it.
     """
     from transformers import AutoModelForTokenClassification
 

@@ -56,7 +56,6 @@ class Rules:
     """
 
     def score(self, texts: Sequence[Solution], progress: Progress = SILENT) -> list[list[Word]]:
-        """See ``Scorer``."""
         spans = [word_spans(text.rationale) for text in texts]
         terms = [[_bare(text.rationale[start:end]) for start, end in found] for text, found in zip(texts, spans, strict=True)]
         holding = Counter(term for row in terms for term in set(row))
@@ -240,7 +239,6 @@ class RandomScorer:
         self._seed = seed
 
     def score(self, texts: Sequence[Solution], progress: Progress = SILENT) -> list[list[Word]]:
-        """See ``Scorer``."""
         return [self._weigh(text) for text in texts]
 
     def _weigh(self, text: Solution) -> list[Word]:

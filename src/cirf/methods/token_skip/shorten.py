@@ -102,7 +102,6 @@ class Scorer(Protocol):
 
     def score(self, texts: Sequence[Solution], progress: Progress = SILENT) -> list[list[Word]]:
         """The words of every rationale (``word_spans``), in order, none left out; ``CirfError`` where that cannot be done."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +116,6 @@ class ForcedWords:
     strings: tuple[str, ...] = ()
 
     def holds(self, word: str) -> bool:
-        """Whether a word is one of them."""
         return (self.digits and any(sign.isnumeric() for sign in word)) or any(_within(text, word) for text in self.strings)
 
 
@@ -157,8 +155,7 @@ def shorten(
         count: the number of tokens of a text, of the model that is to write it. It is called for about log2(words) + 3 texts.
         force: words that stay in any case, though the text then be longer.
 
-    Raises:
-        ValueError: another ratio.
+    ``ValueError``: another ratio.
     """
     if not 0 < ratio <= 1:
         raise ValueError(f"ratio: {ratio} is not above 0 and at most 1")

@@ -120,7 +120,6 @@ class TokenSkip(Prose):
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The model that scores."""
         return () if self.settings.scorer_model is None else (self.settings.scorer_model,)
 
     def prepare(self, material: PreparationData) -> tuple[list[dict[str, Any]], dict[str, Any]]:

@@ -48,12 +48,11 @@ _FEWEST = 8
 def read_functions(run: RunView, recipe: Mapping[str, Any], model: str, per_code: int, answered: Answered) -> Data | None:
     """The codebook that ``model`` was trained with (else the first there is), code by code; ``None`` without any.
 
-    Of a code: ``label``; ``count`` of the training steps that carry it, with their ``share``, ``tasks`` and ``distinct``
-    texts; ``token_share``: of all training steps' tokens (``None`` without the model's tokenizer); ``examples``, ``per_code`` of
-    these; ``segments``, ``[task, text]`` of up to ``SEGMENTS`` (fewer where the codes are very many), at even distances;
-    ``written``, how often it occurs in ``answered``, the answers of ``model`` by task; ``answers``: see `code_accuracy`;
-    ``neighbours``: see `read_neighbours`. Of all: ``transitions`` of the training traces
-    (`count_transitions`), ``segments`` steps in all.
+    Of a code: ``label``; ``count`` of the training steps that carry it, with their ``share``, ``tasks`` and ``distinct`` texts;
+    ``token_share``: of all training steps' tokens (``None`` without the model's tokenizer); ``examples``, ``per_code`` of these;
+    ``segments``, ``[task, text]`` of up to ``SEGMENTS`` (fewer where the codes are very many), at even distances; ``written``,
+    how often it occurs in ``answered``, the answers of ``model`` by task; ``answers``: see `code_accuracy`; ``neighbours``: see
+    `read_neighbours`. Of all: ``transitions`` of the training traces (`count_transitions`), ``segments`` steps in all.
     """
     functions = load_object(run.at(f"models/{model}") / "functions.json") or {}
     folder = _folder(run, functions.get("size", recipe.get("codebook", {}).get("size")))
@@ -255,11 +254,10 @@ def read_questions(test: Mapping[str, Mapping[str, Row]], rows: Mapping[str, Ans
     """All questions that a method of ``rows`` answered, task by task, in the order of the test problems.
 
     ``test`` holds the problems by task and id; for a question without one its prompt is shown. A row reads ``{"task", "id",
-    "question", "choices", "gold", "rationale", "answers": {method: {...}}}``, ``rationale`` being the benchmark's own. An
-    answer is the method's first run: ``correct, parsed, truncated, tokens``, and ``codes`` ([[code, result], ...]) with
-    ``answer`` of a functional trace, else ``output``; ``runs`` [right, of] where it was asked more than once.
-    ``shown`` questions ``of`` all, at even distances, are in ``rows``; ``length``: the longest text; ``cut``: texts that had
-    more.
+    "question", "choices", "gold", "rationale", "answers": {method: {...}}}``, ``rationale`` being the benchmark's own. An answer
+    is the method's first run: ``correct, parsed, truncated, tokens``, and ``codes`` ([[code, result], ...]) with ``answer`` of a
+    functional trace, else ``output``; ``runs`` [right, of] where it was asked more than once. ``shown`` questions ``of`` all, at
+    even distances, are in ``rows``; ``length``: the longest text; ``cut``: texts that had more.
     """
     by_question: dict[tuple[str, str], dict[str, list[Row]]] = {}
     for method, tables in rows.items():
@@ -305,7 +303,6 @@ def _answer(rows: Sequence[Row]) -> Data:
 
 
 def _lengths(row: Mapping[str, Any]) -> list[int]:
-    """The lengths of a question's texts."""
     answers = row["answers"].values()
     traces = [sum(len(result) + 10 for _, result in answer["codes"][:STEPS]) for answer in answers if "codes" in answer]
     texts = [row["question"], row["rationale"] or "", *(row["choices"] or ())]

@@ -19,20 +19,8 @@ A worked example, cut short::
                    "rows": [{"task": "gsm8k", "id": "gsm8k/test/0", "question": "...", "gold": "18", "answers":
                              {"cirf_full": {"correct": True, "codes": [[16, "18"]], "answer": "18", "tokens": 9, ...}}}]}, ...}
 
-Data of the page's explorers: ``transitions``, which function follows which in the training traces; of a code
-``segments``, the steps that carry it, up to 40 of its ``distinct`` ones, ``neighbours``, the codes nearest by cosine, and
-``answers``, how often answers that hold it are right (`functions`, `transitions`, `neighbours`); ``questions``, all that were
-evaluated, with the parts cut or left out to limit the size (`questions`).
-
-Parts that a run does not have (an untrained method's model, a run without codes) are missing or ``None``.
-
-The codebooks of several sizes that a run built, side by side (paper A.2: K is chosen among several).
-
-The results left by pruning (paper 3.4): for every threshold, and for every method with pruned traces.
-
-Test questions shown with what every method wrote: the first of each task in turn, right or wrong, not picked by hand.
-
-Answers and times of votes, as the stages wrote them.
+Parts that a run does not have (an untrained method's model, a run without codes) are missing or ``None``. For the codes, their
+transitions and the questions see `cirf.report.data.codes`.
 """
 
 from __future__ import annotations
@@ -82,10 +70,9 @@ def collect(
 ) -> Data:
     """The data of a run's report.
 
-    ``stages``: the names of those to report, which are done by the run's recipe; ``None``: all that are there.
-    ``examples`` test questions are shown with every method's output, ``segments_per_code`` segments with every code;
-    ``environment`` defaults to that of the run's start, or this machine's if there is no record. Raises
-    ``CirfError`` if a file of the run is damaged.
+    ``stages``: the names of those to report, which are done by the run's recipe; ``None``: all that are there. ``examples`` test
+    questions are shown with every method's output, ``segments_per_code`` segments with every code; ``environment`` defaults to
+    that of the run's start, or this machine's if there is no record. Raises ``CirfError`` if a file of the run is damaged.
     """
     run, recipe = RunView(folder, stages), _recipe(folder)
     rows = {name: _evaluation_rows(run.at(f"evaluation/{name}")) for name in _methods(run, recipe)}
@@ -143,7 +130,6 @@ def _recipe(run: Path) -> Data:
 
 
 def _environment(run: Path) -> Data:
-    """The environment of the run's start, else that of this report."""
     from cirf.environment import describe
 
     found = load_object(run / "environment.json") or describe()
@@ -151,7 +137,6 @@ def _environment(run: Path) -> Data:
 
 
 def _json(path: Path) -> Data:
-    """The object of a JSON file; empty where there is no such file."""
     return load_object(path) or {}
 
 
@@ -168,19 +153,16 @@ def _methods(run: RunView, recipe: Mapping[str, Any]) -> list[str]:
 
 
 def _evaluation_rows(folder: Path) -> dict[str, list[Row]]:
-    """Rows by task, in the order of ``scores.json``."""
     names = list(_json(folder / "scores.json").get("tasks", ()))
     return {name: read_rows(folder / f"{name}.jsonl") for name in names}
 
 
 def _test(run: RunView) -> dict[str, dict[str, Row]]:
-    """Test problems by task and id."""
     files = sorted((run.at("problems") / "test").glob("*.jsonl"))
     return {path.stem: {row["id"]: row for row in read_rows(path)} for path in files}
 
 
 def _method(run: RunView, name: str, tables: Mapping[str, Sequence[Row]], latency: Mapping[str, Any]) -> Data:
-    """One method's accuracies and its latency."""
     details = numbers(tables)
     return {
         **details,

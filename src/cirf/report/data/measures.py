@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cirf.errors import CirfError
-from cirf.evaluation.harness import Row, compare_rows, scores_from_rows
+from cirf.evaluation.harness import Row, by_question, compare_rows, scores_from_rows
 from cirf.statistics import corrected, mean, mean_interval, mean_of_shares, spread
 from cirf.store.files import load_object
 from cirf.store.view import RunView
@@ -25,7 +25,7 @@ def numbers(tables: Tables) -> Data:
     standard deviations over the runs; ``None`` for one run.
     """
     scores = scores_from_rows(tables)
-    tokens = {task: _of_items(rows, "tokens") for task, rows in tables.items()}
+    tokens = {task: list(by_question(rows, "tokens").values()) for task, rows in tables.items()}
     tasks = {
         task: score.to_dict() | {"accuracy_sd": _over(score.runs)} | _tokens_interval([tokens[task]])
         for task, score in scores.tasks.items()
@@ -37,7 +37,7 @@ def numbers(tables: Tables) -> Data:
         **_tokens_interval(list(tokens.values())),
         "mean_of_tasks": scores.mean_of_tasks,
         "mean_of_tasks_sd": _over(of_tasks),
-        "mean_of_tasks_interval": list(mean_of_shares([_of_items(rows, "correct") for rows in tables.values()])),
+        "mean_of_tasks_interval": list(mean_of_shares([list(by_question(rows).values()) for rows in tables.values()])),
         "mean_of_tasks_truncated": mean([score.truncated for score in scores.tasks.values()]),
         "mean_of_tasks_unparsed": mean([score.unparsed for score in scores.tasks.values()]),
         "tasks": tasks,
@@ -51,14 +51,6 @@ def _over(runs: Sequence[float]) -> float | None:
 def _tokens_interval(tasks: Sequence[Sequence[float]]) -> Data:
     interval = mean_interval(tasks)
     return {"tokens_interval": None if interval is None else list(interval)}
-
-
-def _of_items(rows: Sequence[Row], key: str) -> list[float]:
-    """A value of every question, its mean over the runs, in the order of the first rows."""
-    found: dict[str, list[float]] = {}
-    for row in rows:
-        found.setdefault(row["id"], []).append(row[key])
-    return [mean(values) for values in found.values()]
 
 
 def questions(method: str, tables: Tables) -> set[tuple[str, str]]:

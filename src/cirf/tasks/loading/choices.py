@@ -1,8 +1,7 @@
 """The options of a row, in the layouts that people and tools write them: each comes to a list of texts.
 
 "choices": ["apple", "chair"], ["A) apple", "B) chair"], {"label": ["A", "B"], "text": [...]}, {"A": "apple", "B": "chair"}
-"options": as choices, or "a ) apple , b ) chair"
-columns A, B, ...; option_a, option_b, ...; opa, opb, ...; choice1, choice2, ...
+"options": as choices, or "a ) apple , b ) chair" columns A, B, ...; option_a, option_b, ...; opa, opb, ...; choice1, choice2, ...
 "question": "Which is a fruit?\nA) apple\nB) chair", with a letter as answer
 """
 
@@ -58,7 +57,6 @@ def with_choices(row: dict[str, Any], where: str) -> dict[str, Any]:
 
 
 def has_options(row: Mapping[str, Any]) -> bool:
-    """Whether a row has options in columns of their own."""
     return bool(row.get("choices") or row.get("options") or _in_columns(row)[1])
 
 

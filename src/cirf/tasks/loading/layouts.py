@@ -33,24 +33,9 @@ _QUESTIONS = ("prompt", "problem", "instruction", "query", "input", "statement",
 _CONTEXTS = ("context", "passage", "hint")
 _TARGETS = ("completion", "response", "output", "solution", "target")
 _ANSWERS = (
-    *(
-        "final_answer",
-        "answer_key",
-        "correct_answer",
-        "correct_option",
-        "correct",
-        "gold",
-        "final_decision",
-        "final",
-        "label",
-        "cop",
-        "answer_idx",
-        "answer_index",
-        "correct_idx",
-        "correct_index",
-        "correct_answer_index",
-        "correct_choice",
-    ),
+    *("final_answer", "answer_key", "correct_answer", "correct_option", "correct"),
+    *("gold", "final_decision", "final", "label", "cop"),
+    *("answer_idx", "answer_index", "correct_idx", "correct_index", "correct_answer_index", "correct_choice"),
 )
 _RATIONALES = (
     *("cot", "reasoning_content", "reasoning", "explanation", "chain_of_thought", "thinking", "thought", "long_answer", "exp"),
@@ -175,7 +160,6 @@ def _says_more(target: str, answer: str) -> bool:
 
 
 def _has_working(answer: str) -> bool:
-    """Whether an answer has its working in front of it."""
     if split_thoughts(answer)[0] or "####" in answer:
         return True
     last = LAST_LINE.search(answer.strip())

@@ -6,10 +6,9 @@ A worked example, with runs of 5 words instead of 13::
     test    Tom has 3 boxes of red pears and eats one.      runs of 5: 6, of which "tom has 3 boxes of" and
                                                             "has 3 boxes of red" are in train: near, share 2/6
 
-Words are those of `questions.question_key`: case, white space, punctuation (but for a number's own) and a leading ``Q:`` do
-not count. A question of fewer than 13 words has no run; it can only be the same as another, and training questions that
-are a test question are never trained on (`load.load_problems`). The length of 13 words is that of Brown et al. 2020
-(GPT-3, appendix C).
+Words are those of `questions.question_key`: case, white space, punctuation (but for a number's own) and a leading ``Q:`` do not
+count. A question of fewer than 13 words has no run; it can only be the same as another, and training questions that are a test
+question are never trained on (`load.load_problems`). The length of 13 words is that of Brown et al. 2020 (GPT-3, appendix C).
 
 A shared run is a hint, not a proof: tasks made from templates share long passages between unrelated questions. So near questions
 are reported and stay in training unless the recipe says otherwise.

@@ -50,13 +50,12 @@ class LoadedProblems:
 def load_problems(section: Problems, seed: int, tolerance: Tolerance | None = None, whole: bool = False) -> LoadedProblems:
     """Every problem the recipe asks for.
 
-    A training question that is also a test question of any task of the run (up to case, spacing and punctuation; the
-    whole test split counts, not just the rows taken) is dropped and reported; so is one that occurs twice in train.
-    Then ``entry.train`` rows are drawn by the seed, and ``section.validation`` of them held out. ``entry.test_from_train``
-    training rows, drawn before all that, join the test, of which ``section.limit`` are taken. Ids are ``TABLE/SPLIT/ROW``,
-    ``ROW`` being the data's own id or the row's place. ``CirfError``: unreadable or missing data, a file with more rows that
-    cannot be used than ``section.max_unusable_share`` allows, an option a task does not have, fewer generated
-    questions than requested.
+    A training question that is also a test question of any task of the run (up to case, spacing and punctuation; the whole test
+    split counts, not just the rows taken) is dropped and reported; so is one that occurs twice in train. Then ``entry.train``
+    rows are drawn by the seed, and ``section.validation`` of them held out. ``entry.test_from_train`` training rows, drawn before
+    all that, join the test, of which ``section.limit`` are taken. Ids are ``TABLE/SPLIT/ROW``, ``ROW`` being the data's own id or
+    the row's place. ``CirfError``: unreadable or missing data, a file with more rows that cannot be used than
+    ``section.max_unusable_share`` allows, an option a task does not have, fewer generated questions than requested.
 
     For inspection: a ``tolerance`` with ``looking`` collects all unusable rows, and a mirror's missing test file is accepted;
     ``whole`` splits no test from a user's only file.
@@ -215,14 +214,13 @@ def _pool(entry: TaskEntry, task: Task, table: str, reading: Reading) -> tuple[l
 
 
 def _jsonl(entry: TaskEntry, task: Task, table: str, reading: Reading) -> tuple[list[Problem], list[Problem]]:
-    """A user's files in our layout."""
-    from cirf.tasks.own_rows import read_test, read_train
+    from cirf.tasks.own_rows import read_split, test_path, train_path
 
     if entry.options:
         raise CirfError(f"problems.tasks: options are for generated tasks, {table} is jsonl; remove them")
-    train = read_train(entry, task.answer, reading.data, reading.tolerance, task.decimal_commas)
-    test = read_test(entry, task.answer, reading.data, reading.tolerance, task.decimal_commas)
-    return _both(train, test, entry, table, str(entry.train_file), reading)
+    paths = (find(entry, reading.data) for find in (train_path, test_path))
+    train, test = (read_split(path, task.answer, reading.tolerance, entry.columns, task.decimal_commas) for path in paths)
+    return _both(train or [], test, entry, table, str(entry.train_file), reading)
 
 
 def _both(

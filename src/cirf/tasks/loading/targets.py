@@ -123,7 +123,6 @@ def is_bare_answer(text: str) -> bool:
 
 
 def _without_answer(text: str) -> str:
-    """The text without the statement of the answer at its end."""
     before, mark, after = text.rpartition("####")
     if mark and "\n" not in after.strip():
         return before.strip()
