@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from cirf.commands.run import absolute
 from cirf.endpoints.requests import read_template
 from cirf.errors import CirfError
-from cirf.recipe.load import dump, load, parse, schema_rows, shipped
+from cirf.recipe.keys import rows as schema_rows
+from cirf.recipe.load import dump, load, parse, shipped
 from cirf.recipe.schema import Codebook, Finetune, Override, Problems, Recipe, TaskEntry
 from cirf.store.jsonl import read_rows
 

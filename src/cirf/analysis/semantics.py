@@ -43,9 +43,8 @@ def make(source: Source) -> AnalysisResult:
         f"{book['used']} of {book['size']} codes are used. Labels are by rule unless `cirf label` gave others: reading"
         " aids, the segments are the truth. Segments are taken at even distances, none is picked by hand.",
     ]
-    return AnalysisResult(
-        (Table("semantics", "Codes, how often they are used, and what their steps share.", _COLUMNS, rows),), {}, notes
-    )
+    table = Table("semantics", "Codes, how often they are used, and what their steps share.", _COLUMNS, rows)
+    return AnalysisResult((table,), {}, notes)
 
 
 def _short(text: str) -> str:

@@ -38,9 +38,8 @@ def make(source: Source) -> AnalysisResult:
     if source.paper:
         rows += published("statistics")
     columns = (Column("source", "Source"), *_COLUMNS) if source.paper else _COLUMNS
-    return AnalysisResult(
-        (Table("statistics", "Datasets of the run, with mean lengths of training rationales.", columns, rows),), {}, notes
-    )
+    table = Table("statistics", "Datasets of the run, with mean lengths of training rationales.", columns, rows)
+    return AnalysisResult((table,), {}, notes)
 
 
 def _tasks(run: Run) -> list[str]:

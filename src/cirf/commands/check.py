@@ -48,10 +48,7 @@ def check(source: str, sets: Sequence[str], data: Path | None, as_json: bool, sh
     recipe = with_data(_recipe_of(source, sets, columns), data)
     count, counted_by = token_counter(recipe)
     allowed = recipe.problems.max_unusable_share
-    question_files, rationale_files = (
-        Tolerance(allowed, looking=True),
-        Tolerance(allowed, looking=True),
-    )  # files of questions, and of rationales
+    question_files, rationale_files = (Tolerance(allowed, looking=True) for _ in range(2))
     problems = load_problems(recipe.problems, recipe.seed, question_files, whole=is_row_file(source))
     tasks = resolve(recipe.problems, lenient=True)
     training = [*problems.train, *problems.validation]

@@ -310,9 +310,8 @@ def _of_model(model: str, methods: Sequence[str]) -> AnsweringModel:
         made["vocabulary"] = Vocabulary(delimiters=functions["delimiters"])
     recipe = Recipe(**made)
     recipe = recipe.model_copy(update={"models": _saved(model, chosen, recipe)})
-    return AnsweringModel(
-        recipe, None, False, f"the model's folder has no recipe; default settings are used: {_settings(recipe)}"
-    )
+    notes = f"the model's folder has no recipe; default settings are used: {_settings(recipe)}"
+    return AnsweringModel(recipe, None, False, notes)
 
 
 def _saved(model: str, methods: Sequence[str], recipe: Recipe) -> dict[str, str]:

@@ -26,7 +26,8 @@ def _show(rows: list[dict[str, Any]], as_json: bool, columns: tuple[str, ...]) -
 
 def recipes(name: str | None, schema: bool, as_json: bool) -> None:
     """The shipped recipes, one of them, or the schema of all."""
-    from cirf.recipe.load import load, schema_rows, shipped
+    from cirf.recipe.keys import rows as schema_rows
+    from cirf.recipe.load import load, shipped
 
     if schema:
         fields = ("key", "type", "default", "meaning", "unit", "paper")
@@ -132,10 +133,8 @@ def _method(method: type[Method], as_json: bool) -> None:
         print("\nIt has no settings.")
     for row in settings:
         default = f"Default: {row['default']}." if row["default"] else "Must be given."
-        unit, when = (
-            (f" Unit: {row['unit']}." if row["unit"] else ""),
-            (" Matters only when answering." if row["answering"] else ""),
-        )
+        unit = f" Unit: {row['unit']}." if row["unit"] else ""
+        when = " Matters only when answering." if row["answering"] else ""
         print(f"\n{row['name']}: {row['type']}. {default}{unit}{when}")
         print(_filled(str(row["meaning"])))
     for preset, parts in presets.items():

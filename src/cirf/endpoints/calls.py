@@ -206,10 +206,8 @@ def _not_taken(status: int, response: Any, refused: frozenset[str]) -> str | Non
         words = str(getattr(response, "text", ""))
     if _TOO_MUCH.search(words) or (status >= 500 and not _UNKNOWN.search(words)):
         return None
-    if "max_tokens" in refused:
-        moved = _MOVED not in refused and _MOVED in words
-        return _MOVED if moved else _first_named(words, refused)
-    return _first_named(words, refused)
+    moved = "max_tokens" in refused and _MOVED not in refused and _MOVED in words
+    return _MOVED if moved else _first_named(words, refused)
 
 
 def _first_named(words: str, refused: frozenset[str]) -> str | None:

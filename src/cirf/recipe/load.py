@@ -1,7 +1,4 @@
-"""Recipes as YAML files, read with actionable errors.
-
-Together with ``recipe_text.py``, which writes them, the only reader of recipe files. The schema is ``recipe.py``.
-"""
+"""Recipes as YAML files, read with actionable errors (`cirf.recipe.write` writes them)."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from pydantic_core import ErrorDetails
 from cirf.errors import CirfError
 from cirf.recipe import keys as recipe_keys
 from cirf.recipe import yaml as yaml_text
-from cirf.recipe.keys import KeyRow, dotted, found
+from cirf.recipe.keys import dotted, found
 from cirf.recipe.schema import Recipe, Section, with_own_methods
 from cirf.recipe.write import dump
 from cirf.recipe.yaml import Document, YamlError
@@ -29,12 +26,7 @@ from cirf.store.row_files import is_row_file
 
 Validated = TypeVar("Validated", bound=Section)
 
-__all__ = ["KeyRow", "dump", "load", "parse", "schema_rows", "shipped"]
-
-
-def schema_rows() -> tuple[KeyRow, ...]:
-    """Every key a recipe may hold: dotted path, type in words, default, meaning, unit, place in the paper."""
-    return recipe_keys.rows()
+__all__ = ["dump", "load", "parse", "shipped"]
 
 
 def shipped() -> dict[str, Path]:
@@ -128,7 +120,7 @@ def build(document: Document, source: str, sets: Sequence[str] = (), settings: M
     data = copy.deepcopy(document.value)
     for name, value in (settings or {}).items():
         put(data, name, copy.deepcopy(value), f"{source}: {name}")
-    overridden = [_override(data, item) for item in sets]
+    overridden = [put(data, name, value, f"--set {name}") for name, value in map(override, sets)]
     _drop_empty_sections(data, Recipe)
     recipe = validated(Recipe, with_own_methods(data), source, document, overridden)
     return Recipe.model_validate_json(recipe.model_dump_json())  # a default of 2 becomes 2.0, as an explicit 2 does
@@ -178,12 +170,6 @@ def override(item: str) -> tuple[str, Any]:
         return name, yaml_text.parse(text).value
     except YamlError as error:
         raise CirfError(_one_line(f"--set {name}: the value {json.dumps(text)} is not valid YAML: {error}")) from None
-
-
-def _override(root: dict[str, Any], item: str) -> yaml_text.Path:
-    """Put ``a.b=c`` into the recipe's data; returns the path that was set."""
-    name, value = override(item)
-    return put(root, name, value, f"--set {name}")
 
 
 def put(root: dict[str, Any], name: str, value: Any, source: str) -> yaml_text.Path:

@@ -92,11 +92,8 @@ def rationales(context: Context, work: Path) -> dict[str, Any]:
     from cirf.rationales.collect import collect
 
     section = context.recipe.rationales
-    taught = (
-        [TeacherRationale.from_dict(row) for row in context.rows("teacher", "answers.jsonl")]
-        if section.source == "teacher"
-        else []
-    )
+    answers = context.rows("teacher", "answers.jsonl") if section.source == "teacher" else []
+    taught = [TeacherRationale.from_dict(row) for row in answers]
     asked, data = [*context.train(), *context.validation()], context.recipe.problems.data
     collected = collect(asked, section, data, context.tasks, taught, Tolerance(context.recipe.problems.max_unusable_share))
     write_rows(work / "rationales.jsonl", collected.rationales)
@@ -192,9 +189,7 @@ def results(context: Context, work: Path) -> dict[str, Any]:
 
     section = context.recipe.results
     problems = [*context.train(), *context.validation()]
-    steps = [
-        Steps.from_dict(row) for row in context.rows("segments", "annotated.jsonl")
-    ]  # with calculator notes, which rules read
+    steps = [Steps.from_dict(row) for row in context.rows("segments", "annotated.jsonl")]  # with the notes that rules read
     marks: list[dict[str, Any]] = [{} for _ in steps]
     details: dict[str, Any] = {}
     notes: list[str] = []

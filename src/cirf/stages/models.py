@@ -177,7 +177,9 @@ def load_start(context: Context, method: Method, adaptation: Literal["full", "lo
         names = vocabulary.token_names(recipe.codebook.codes, recipe.vocabulary.delimiters)
         new_ids = tokenizer.convert_tokens_to_ids(list(names.all))
     elif method.functional:
-        codes = _words(context, method, model, tokenizer) if recipe.vocabulary.init == "words" else _codes(context)
+        codes = _codes(context)
+        if recipe.vocabulary.init == "words":
+            codes = vocabulary.word_rows(model, tokenizer, codes, _pairs(context.examples(method)[0]))
         new_ids = vocabulary.extend(model, tokenizer, codes, recipe.vocabulary, recipe.codebook.codes, recipe.seed)
     input_ids = vocabulary.add_tokens(model, tokenizer, method.tokens, method.tokens_like) if method.tokens else []
     return StartModel(source, model, tokenizer, new_ids, input_ids)
@@ -211,13 +213,8 @@ def _look(context: Context, method: Method, section: Finetune, tokenizer: Any, h
     from cirf.lm.decoding import generate as decode
 
     questions = [example.problem for example in held_out][:_LOOKED_AT]
-    if (
-        not section.min_well_formed
-        or method.latents
-        or method.guide
-        or len(questions) < _FEWEST
-        or method.well_formed("") is None
-    ):
+    checked = section.min_well_formed and method.well_formed("") is not None
+    if not checked or method.latents or method.guide or len(questions) < _FEWEST:
         return None
     tasks = [context.tasks[problem.task] for problem in questions]
     prompts = [
@@ -372,13 +369,6 @@ def _codes(context: Context) -> np.ndarray:
     from cirf.codebook.codebook import Codebook
 
     return Codebook.load(context.folder.folder(f"codebook-{context.recipe.codebook.codes}")).codes.numpy()
-
-
-def _words(context: Context, method: Method, model: Any, tokenizer: Any) -> np.ndarray:
-    """`word_rows` of the training steps [K x d]."""
-    from cirf.lm.vocabulary import word_rows
-
-    return word_rows(model, tokenizer, _codes(context), _pairs(context.examples(method)[0]))
 
 
 def functions_of(context: Context, examples: list[Example]) -> dict[str, Any]:

@@ -284,10 +284,8 @@ class Planner:
         if recipe.evaluate.latency_questions and other not in recipe.evaluate.endpoints:  # what a server answers is not timed
             methods = [voter] if other is None else [voter, get(other, recipe)]
             timed = keys.timing(recipe, methods, {"latency_questions", "latency_warmup"})
-            timed["voting"] = section.model_dump(include={"votes", "problems", "temperature", "top_p"})
-            timed["voting"]["agreement"] = (
-                section.agreement if section.fallback else None
-            )  # until it is settled votes are written
+            agreement = section.agreement if section.fallback else None  # until it is settled votes are written
+            timed["voting"] = section.model_dump(include={"votes", "problems", "temperature", "top_p"}) | {"agreement": agreement}
             extra = {} if other is None else {"alone": self.answering[f"model/{other}"]}
             timed |= self._judging(methods)
             self._add(f"voting-latency/{name}", timed, inputs | extra, votes.latency, name, version=3)

@@ -109,21 +109,9 @@ def rewarded(
     formed = bool(method.well_formed(output.text)) and not output.truncated
     reward = how.right * right + how.form * formed - how.token_price * output.tokens
     if score is not None:
-        facts: dict[str, Any] = {
-            "question": problem.question,
-            "gold": problem.answer,
-            "output": output.text,
-            "trace": trace,
-            "answer": answer,
-        }
-        facts |= {
-            "parsed": parsed,
-            "correct": right,
-            "tokens": output.tokens,
-            "truncated": output.truncated,
-            "well_formed": formed,
-        }
-        reward += score(facts)
+        facts = {"question": problem.question, "gold": problem.answer, "output": output.text, "trace": trace, "answer": answer}
+        judged = {"parsed": parsed, "correct": right, "well_formed": formed}
+        reward += score({**facts, **judged, "tokens": output.tokens, "truncated": output.truncated})
     return reward, right
 
 

@@ -362,19 +362,18 @@ def read_voting(run: RunView, recipe: Mapping[str, Any], methods: Collection[str
     """``voting.json`` of the recipe's voting method, and under ``latency`` its ``timings.json`` without the rows.
 
     ``latency.votes`` is of the numbers of votes that the curve has, 0 being the one answer they are compared with; with a
-    fallback each has ``with_fallback_mean_s`` too. ``None`` without votes (or with a curve of an old version), or if the votes'
+    fallback each has ``with_fallback_mean_s`` too. ``None`` without votes, or if the votes'
     method or its comparison is not in ``methods``, those reported: it is an earlier recipe's. ``latency``: ``None`` if nothing
     was timed, or for other numbers of votes or another agreement. Raises ``CirfError`` for a damaged file.
     """
     name = recipe.get("evaluate", {}).get("voting", {}).get("method", "")
     found = load_object(run.at(f"voting/{name}") / "voting.json")
-    if not found or "against" not in found or not {name, found["against"]} - {None} <= set(methods):
+    if not found or not {name, found["against"]} - {None} <= set(methods):
         return None
     timed = load_object(run.at(f"voting-latency/{name}") / "timings.json") or {}
     points = {row["votes"]: row for row in timed.get("votes", ())}
     wanted = [row["votes"] for row in found["curve"]] + ([0] if "alone" in found else [])
-    settled = timed.get("agreement", found["agreement"])  # without it, in old files, shares are of all votes
-    if "discarded" not in timed or not points.keys() >= set(wanted) or settled != found["agreement"]:
+    if not points.keys() >= set(wanted) or timed.get("agreement") != found["agreement"]:
         return {**found, "latency": None}
     joint = with_fallback(timed["rows"], found["agreement"]) if found["agreement"] is not None else {}
     votes = [points[count] | ({"with_fallback_mean_s": joint[count]} if count in joint else {}) for count in wanted]
