@@ -28,8 +28,9 @@ from typing import Any
 import numpy as np
 from scipy.stats import t as student
 
-from cirf.analysis.accuracy import by_question, pooled
+from cirf.analysis.accuracy import pooled
 from cirf.errors import CirfError
+from cirf.evaluation.harness import by_question
 from cirf.export.archive import ArchivedRun, find
 from cirf.statistics import Comparison, compare, describe_difference, mean
 from cirf.store.jsonl import read_rows

@@ -20,9 +20,10 @@ from pathlib import Path
 from docs.research import over_runs
 from docs.research.over_runs import answers, archived, training
 
-from cirf.analysis.accuracy import by_question, pooled
+from cirf.analysis.accuracy import pooled
 from cirf.analysis.pairs import Tests, compare_all
 from cirf.errors import CirfError
+from cirf.evaluation.harness import by_question
 from cirf.statistics import Comparison, mean, wilson
 
 ROOT = Path(__file__).parents[2]
