@@ -105,6 +105,14 @@ def test_a_process_that_ends_meanwhile_takes_no_core(tmp_path: Path, monkeypatch
     assert next(counts, None) is None
 
 
+@pytest.mark.parametrize("command", ["run", "evaluate", "sweep"])
+def test_commands_that_compute_say_that_cores_are_busy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str) -> None:
+    monkeypatch.setattr("cirf.cli.limit_threads", lambda environment: "computing with 1 of 2 cores")
+    missing = tmp_path / "missing.yaml"
+    assert tinyrun.cirf(command, missing).err.startswith("computing with 1 of 2 cores\n")
+    assert "computing" not in tinyrun.cirf(command, missing, "--quiet").err
+
+
 def test_a_number_of_threads_that_the_user_set_stays(tmp_path: Path) -> None:
     environment = {"OMP_NUM_THREADS": "8"}
     assert limit_threads(environment) is None and environment == {"OMP_NUM_THREADS": "8"}

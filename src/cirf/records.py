@@ -101,7 +101,7 @@ class TeacherRationale(Record):
     """A rationale written by a language model, and whether it is usable.
 
     ``right`` as a rationale's ``agrees``; ``steps``: into how many it can be cut, 0 where it cannot; ``finish`` is ``length``
-    where it was cut off at its cap, ``filtered`` where a filter or an error ended it; ``tokens`` as the server counted.
+    where it was truncated at its cap, ``filtered`` where a filter or an error ended it; ``tokens`` as the server counted.
     """
 
     problem: str

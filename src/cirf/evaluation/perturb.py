@@ -17,6 +17,7 @@ after the perturbed trace and its end token. Pauses are in the prompt; they are 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -63,12 +64,12 @@ class Probed(NamedTuple):
     partner: int | None = None
 
 
-class Perturbable:
+class Perturbable(ABC):
     """How one kind of beginning is split into units; here of tokens, whose changed prompt is read again."""
 
+    @abstractmethod
     def cut(self, prompts: Sequence[list[int]], written: Sequence[Output]) -> list[Cut | None]:
         """Prompts of a batch with the text written after them; ``None`` where there is nothing to perturb."""
-        raise NotImplementedError
 
     def arranged(self, units: Sequence[Unit], others: Sequence[Unit]) -> tuple[Unit, ...]:
         """The units of a row after replacement by ``others``."""
