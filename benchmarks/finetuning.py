@@ -189,15 +189,15 @@ def peak(dtype: str) -> dict[str, Any]:
     return {"wall": 2 * 2048**3 / best[0], "cpu": 2 * 2048**3 / best[1]}
 
 
-def _child(command: Sequence[str], threads: int | None, more: dict[str, str] | None = None) -> dict[str, Any]:
+def run_child(command: Sequence[str], threads: int | None, more: dict[str, str] | None = None) -> Any:
+    """What a process printed as its last line, JSON."""
     environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", **(more or {})}
     if threads is not None:
         environment["OMP_NUM_THREADS"] = str(threads)
     done = subprocess.run(list(command), capture_output=True, text=True, env=environment)
     if done.returncode:
         raise SystemExit(f"{' '.join(command)[:300]}\n{done.stderr[-2000:]}")
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def _speeds(one: dict[str, Any], lengths: Sequence[int]) -> dict[str, float]:
@@ -253,18 +253,18 @@ def compare(options: argparse.Namespace, folder: Path) -> None:
 
     def our_turn() -> dict[str, Any]:
         command = [sys.executable, "-m", "benchmarks.finetuning", "--only", "ours", str(folder)]
-        return _child(command, options.threads)
+        return run_child(command, options.threads)
 
     def peer_turn(name: str, last: int, more: dict[str, str] | None = None) -> dict[str, Any]:
         command = [options.peer_python, script, str(folder), json.dumps(SETTINGS[name]), str(last)]
-        return _child(command, options.threads, {"PYTHONPATH": ""} | (more or {}))
+        return run_child(command, options.threads, {"PYTHONPATH": ""} | (more or {}))
 
     def line(name: str, one: dict[str, Any]) -> dict[str, float]:
         speeds = _speeds(one, lengths)
         print(f"{name:28}{speeds['wall']:12.0f}{speeds['cpu']:14.0f}{one['peak_gb']:9.2f}", flush=True)
         return speeds
 
-    fastest = _child([sys.executable, "-m", "benchmarks.finetuning", "--only", "peak", summary["dtype"]], options.threads)
+    fastest = run_child([sys.executable, "-m", "benchmarks.finetuning", "--only", "peak", summary["dtype"]], options.threads)
     operations = (6 if summary["training"] == "full" else 4) * summary["parameters"]
     floor = {clock: fastest[clock] / operations for clock in ("wall", "cpu")}
     cut = f" of {options.layers} layers" if options.layers else ""

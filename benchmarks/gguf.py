@@ -2,10 +2,10 @@
 
     python -m benchmarks.gguf --run RUN [--method cirf_full] [--types f16,q8_0] [--rows 10] [--dtype bfloat16] [--threads 2]
 
-Needs llama-cpp-python. The questions are those of the run's evaluation, ``--rows`` of each task. Both sides decode greedily,
-render the saved chat template and alternate. The table shows times and how many answers are equal to those of the run's model in
-float32; 16 bits and fewer round differently. The last line is JSON for the first type; a ratio above 1 means that llama.cpp is
-faster.
+Needs xllamacpp, which holds llama.cpp's own server. The questions are those of the run's evaluation, ``--rows`` of each task.
+Both sides decode greedily, render the saved chat template and alternate. The table shows times and how many answers are equal
+to those of the run's model in float32; 16 bits and fewer round differently. The last line is JSON for the first type; a ratio
+above 1 means that llama.cpp is faster.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import argparse
 import json
 import tempfile
 import time
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,16 @@ def _questions(run: Path, method: str, rows: int) -> list[dict[str, Any]]:
     from cirf.store.jsonl import read_rows
 
     return [row for path in sorted((run / "evaluation" / method).glob("*.jsonl")) for row in read_rows(path)[:rows]]
+
+
+def serve(model: Path, threads: int) -> Any:
+    """llama.cpp's server of a GGUF file, until the object is deleted; ``listening_address`` is its URL."""
+    import xllamacpp
+
+    settings = xllamacpp.CommonParams()
+    settings.model.path, settings.n_ctx, settings.n_parallel = str(model), _CONTEXT, 1
+    settings.cpuparams.n_threads, settings.verbosity = threads, 0
+    return xllamacpp.Server(settings)
 
 
 def main() -> None:
@@ -39,7 +50,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
 
-    import llama_cpp
+    import openai
     import torch
 
     from cirf.cpu import number_formats
@@ -69,13 +80,17 @@ def main() -> None:
         for kind in [known for known in KINDS if known in options.types.split(",")]:
             path = Path(folder) / f"{kind}.gguf"
             write_gguf(model_folder, path, kind)
-            engine = llama_cpp.Llama(str(path), n_ctx=_CONTEXT, n_threads=options.threads, verbose=False)
+            server = serve(path, options.threads)
+            client = openai.OpenAI(base_url=f"{server.listening_address}/v1", api_key="none")
 
-            def by_llama(place: int, engine: Any = engine) -> tuple[str, int]:
-                user = [{"role": "user", "content": backbone.sanitise(asked[place]["prompt"], tokenizer)}]
-                made = engine.create_chat_completion(user, temperature=0.0, max_tokens=options.cap, repeat_penalty=1.0)
-                assert made["usage"]["prompt_tokens"] == len(tokenizer(prompts[place], add_special_tokens=False).input_ids)
-                return made["choices"][0]["message"]["content"], made["usage"]["completion_tokens"]
+            def by_llama(place: int, server: Any = server, client: openai.OpenAI = client) -> tuple[str, int]:
+                content = backbone.sanitise(asked[place]["prompt"], tokenizer)
+                made = client.chat.completions.create(
+                    model="", messages=[{"role": "user", "content": content}], temperature=0.0, max_tokens=options.cap
+                )
+                assert made.usage is not None
+                assert made.usage.prompt_tokens == len(tokenizer(prompts[place], add_special_tokens=False).input_ids)
+                return made.choices[0].message.content or "", made.usage.completion_tokens
 
             by_llama(0)  # to warm up
             sides[f"llama.cpp {kind}"] = by_llama
@@ -99,7 +114,7 @@ def main() -> None:
     summary |= {"ratio": round(seconds[peer] / seconds[ours], 2), "unit": "s a question", "n": count, "type": ours.split()[-1]}
     summary |= {
         "same": sum(one == other for one, other in zip(texts[ours], wanted, strict=True)),
-        "llama_cpp": llama_cpp.__version__,
+        "xllamacpp": version("xllamacpp"),
     }
     print(json.dumps(summary))
 

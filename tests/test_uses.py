@@ -149,6 +149,24 @@ def test_a_surer_signal_gains_more() -> None:
     assert found[1.0] == pytest.approx(0.3, abs=0.01)  # exactly the wrong ones are asked
 
 
+def test_operations_that_a_token_could_call(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "traces").mkdir()
+    results = ["2*6=12", "3 * 4=12", "12-9=3", "7"]
+    write_rows(tmp_path / "traces" / "traces.jsonl", [{"codes": [3, 3, 1, 1], "results": results, "answer": "3"}])
+    texts = [
+        ("<cirf_003>5*5=25<cirf_001>25-5=20</cirf>20", True),
+        ("<cirf_003>5*5=25<cirf_001>25+5=30</cirf>30", True),  # another operation than the token's
+        ("<cirf_003>2*3-1=5</cirf>5", True),  # two operations
+        ("<cirf_001>8-5=2<cirf_003>heads</cirf>2", False),
+    ]
+    rows = [{"id": str(place), "output": text, "correct": right} for place, (text, right) in enumerate(texts)]
+    write_rows(tmp_path / "evaluation" / "cirf_full" / "sums.jsonl", rows)
+    uses.main(["operations", str(tmp_path)])
+    summary = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (summary["n"], summary["steps"], summary["one operation"], summary["the token's"]) == (4, 6, 5 / 6, 4 / 6)
+    assert summary["difference"]["difference"] == -0.5 and summary["difference"]["losses"] == 2
+
+
 def test_places_of_the_plan_alone_are_sampled() -> None:
     scores = torch.tensor([[3.0, 2.0, 1.0], [1.0, 3.0, 2.0]])  # the likeliest: a functional token, an ordinary one
     for way, left in (("all", [3, 3]), ("plan", [3, 1]), ("rest", [1, 3])):

@@ -1,9 +1,10 @@
-"""Uses of functional tokens: as a confidence score, to route questions to prose, and to sample plans alone.
+"""Uses of functional tokens: as a confidence score, to route questions to prose, to sample plans alone, to call operations.
 
     python -m docs.research.uses confidence ROWS [--run RUN] [--methods cirf_full terse]
     python -m docs.research.uses votes ROWS
     python -m docs.research.uses route ROWS [--fast cirf_full] [--slow sft_cot]
     python -m docs.research.uses cascade ARCHIVE [ARCHIVE] --tasks gsm8k svamp [--fast cirf_full] [--slow sft_cot]
+    python -m docs.research.uses operations RUN [--method cirf_full]
 
 ROWS are answers with log-probabilities of tokens (`docs.research.recorded`).
 
@@ -14,6 +15,8 @@ ROWS are answers with log-probabilities of tokens (`docs.research.recorded`).
   half of prose's tokens on the other half of the questions.
 - ``cascade``: the same from archives, which have no scores, by the length of the trace. Several archives are seeds.
   ``--slow-archive`` is the archive of prose, if it is another one.
+- ``operations``: in how many steps the token's commonest operation in training is the one that the model writes. If tokens called
+  their operations, only traces in which all steps agree could stay right.
 
 The last line is JSON.
 """
@@ -23,6 +26,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -308,6 +312,34 @@ def cascade(pairs: Sequence[tuple[Path, Path]], fast: str, slow: str, tasks: Seq
     return summary | {"share_of_tokens": share[0] / share[1], "difference": gap.to_dict()}
 
 
+def operators(result: str) -> list[str]:
+    """The operators of a calculation such as ``2*6=12``, in order; none where it is no calculation."""
+    left, equals, _ = result.rpartition("=")
+    return re.findall(r"(?<=[\d)%])\s*([-+*/])", left) if equals else []
+
+
+def operations(traces: Rows, answers: Rows) -> dict[str, Any]:
+    """How often a step's operation is the one that is commonest for its code in the training traces, and the difference in
+    accuracy if only right answers of which all steps agree stay right."""
+    known = defaultdict[int, Counter[str]](Counter)
+    for trace in traces:
+        for code, result in zip(trace["codes"], trace["results"], strict=True):
+            known[code].update(operators(result))
+    commonest = {code: counts.most_common(1)[0][0] for code, counts in known.items() if counts}
+    steps = single = agree = 0
+    right, kept = dict[str, float](), dict[str, float]()
+    for row in answers:
+        written = [(code, found) for code, result in read_codes(row["output"]) if (found := operators(result))]
+        fits = [found == [commonest.get(code)] for code, found in written]
+        steps, single, agree = steps + len(fits), single + sum(len(found) == 1 for _, found in written), agree + sum(fits)
+        right[row["id"]] = float(row["correct"])
+        kept[row["id"]] = float(row["correct"] and all(fits))
+    if not steps:
+        raise SystemExit("no step of the answers is a calculation")
+    shares = {"one operation": single / steps, "the token's": agree / steps}
+    return {"n": len(answers), "steps": steps} | shares | {"difference": compare(kept, right)}
+
+
 def show_confidence(summary: Mapping[str, Any]) -> None:
     """The tables of `confidence`."""
     print(f"n = {summary['n']}, right: {', '.join(f'{name} {share:.1%}' for name, share in summary['right'].items())}")
@@ -370,6 +402,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     part.add_argument("--fast", default="cirf_full")
     part.add_argument("--slow", default="sft_cot")
     part.add_argument("--tasks", nargs="+", required=True)
+    part = parts.add_parser("operations")
+    part.add_argument("run", type=Path)
+    part.add_argument("--method", default="cirf_full")
     asked = parser.parse_args(arguments)
     if asked.part == "cascade":
         pairs = list(zip(asked.runs, asked.slow_archive or asked.runs, strict=True))
@@ -379,6 +414,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         summary = routed(read(asked.rows), asked.fast, asked.slow)
         show_routed(summary, asked.fast, asked.slow)
         summary |= {"by": {name: row | {"difference": row["difference"].to_dict()} for name, row in summary["by"].items()}}
+    elif asked.part == "operations":
+        answers = [row for path in sorted((asked.run / "evaluation" / asked.method).glob("*.jsonl")) for row in read(path)]
+        summary = operations(read(asked.run / "traces" / "traces.jsonl"), answers)
+        shares = ", ".join(f"{key} {summary[key]:.1%}" for key in ("one operation", "the token's"))
+        print(f"n = {summary['n']}; {summary['steps']} calculating steps: {shares}")
+        print(describe_difference(summary["difference"], "called by tokens, at most", "as written"))
+        summary["difference"] = summary["difference"].to_dict()
     elif asked.part == "votes":
         summary = sampled(read(asked.rows))
         show_votes(summary)

@@ -8,9 +8,11 @@ import resource
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import tinyrun
 import torch
+from benchmarks import gguf
 
 from cirf.errors import CirfError
 from cirf.export.gguf import PROBE, Kind, cut, name_of, write_gguf
@@ -158,13 +160,22 @@ def test_the_command_writes_the_file_and_refuses_thinkers(finished: Path, tmp_pa
 
 
 @pytest.mark.engine
-@pytest.mark.skipif(importlib.util.find_spec("llama_cpp") is None, reason="llama-cpp-python is not installed")
-def test_llama_cpp_reads_text_as_the_checkpoint_does(tiny: Any, tmp_path: Path) -> None:
-    import llama_cpp
-
-    _, tokenizer = saved(tiny, tmp_path / "model", "llama")
+@pytest.mark.skipif(importlib.util.find_spec("xllamacpp") is None, reason="xllamacpp is not installed")
+def test_llama_cpp_computes_as_the_checkpoint_does(tiny: Any, tmp_path: Path) -> None:
+    model, tokenizer = saved(tiny, tmp_path / "model", "llama")
     write_gguf(tmp_path / "model", tmp_path / "model.gguf", "f32")
-    engine = llama_cpp.Llama(str(tmp_path / "model.gguf"), vocab_only=True, verbose=False)
-    for text in TEXTS:
-        there = engine.tokenize(text.encode(), add_bos=False, special=True)
-        assert there == tokenizer(text, add_special_tokens=False).input_ids
+    server = gguf.serve(tmp_path / "model.gguf", threads=1)
+
+    def post(path: str, **body: Any) -> Any:
+        return httpx.post(f"{server.listening_address}{path}", json=body, timeout=60).json()
+
+    prompt = prompt_text(tokenizer, TEXTS[0])
+    assert post("/apply-template", messages=[{"role": "user", "content": TEXTS[0]}])["prompt"] == prompt
+    for text in (*TEXTS, prompt):
+        ids = tokenizer(text, add_special_tokens=False).input_ids
+        assert post("/tokenize", content=text)["tokens"] == ids
+        with torch.no_grad():
+            ours = model(torch.tensor([ids])).logits[0, -1].log_softmax(dim=0)
+        reply = post("/completion", prompt=ids, n_predict=1, temperature=0, n_probs=8)
+        for token in reply["completion_probabilities"][0]["top_logprobs"]:
+            assert token["logprob"] == pytest.approx(float(ours[token["id"]]), abs=0.02)  # its cache has 16 bits
