@@ -34,8 +34,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor
 
 from cirf.codebook.rows import Rows, chunk_rows, chunks, held_rows
@@ -44,7 +42,7 @@ from cirf.codebook.vqvae import VQVAE, EncodedRows
 from cirf.errors import CirfError
 from cirf.progress import Advance, Progress
 from cirf.recipe import schema
-from cirf.store.files import parse_json, write_atomic
+from cirf.store.files import whole_path
 
 SAVE_EVERY = 2.0
 """Seconds between two saved states: an epoch of a small set is cheaper than writing it down."""
@@ -81,7 +79,7 @@ def fit(
     ``CirfError`` if there are fewer distinct segments than codes, or a loss is no longer finite.
     """
     check_size(vectors, section)
-    saved = _State(work / "scratch" / "vqvae.safetensors", _fingerprint(vectors, width, section, seed, device))
+    saved = _State(work / "scratch" / "vqvae.pt", _fingerprint(vectors, width, section, seed, device))
     model = VQVAE(vectors.shape[1], section.hidden, width, section.codes, torch.Generator().manual_seed(_mix(seed, 0, 0))).to(
         device
     )
@@ -172,7 +170,7 @@ def _fingerprint(vectors: Rows, width: int, section: schema.Codebook, seed: int,
 
 
 class _State:
-    """The file from which a fit resumes: weights, Adam's moments, losses, phase. One metadata key, so its bytes are fixed."""
+    """The file from which a fit resumes: weights, Adam's moments, losses, phase."""
 
     def __init__(self, path: Path, fingerprint: str) -> None:
         self._path, self._fingerprint, self._saved = path, fingerprint, time.monotonic()
@@ -180,31 +178,21 @@ class _State:
     def save(self, state: Fit, at_most_every: float = 0.0) -> None:
         if time.monotonic() - self._saved < at_most_every:
             return
-        tensors = {f"model.{name}": tensor for name, tensor in state.model.state_dict().items()}
-        for index, moments in state.optimiser.state_dict()["state"].items():
-            tensors |= {f"adam.{index}.{name}": tensor for name, tensor in moments.items()}
         facts = {"fingerprint": self._fingerprint, "phase": state.phase, "losses": state.losses}
-        data = save({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, {"fit": json.dumps(facts)})
-        write_atomic(self._path, data)
+        with whole_path(self._path) as temporary:
+            torch.save(facts | {"model": state.model.state_dict(), "adam": state.optimiser.state_dict()}, temporary)
         self._saved = time.monotonic()
 
     def load(self, model: VQVAE, section: schema.Codebook) -> Fit | None:
         try:
-            with safe_open(self._path, framework="pt") as file:
-                facts = parse_json((file.metadata() or {}).get("fit", "{}"))
-                if facts.get("fingerprint") != self._fingerprint:
-                    return None
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-        except (FileNotFoundError, SafetensorError):
+            facts = torch.load(self._path, map_location="cpu", weights_only=True)
+        except Exception:  # not there, or damaged, at which torch raises whatever it likes
             return None
-        model.load_state_dict({name[6:]: tensor for name, tensor in tensors.items() if name.startswith("model.")})
+        if facts["fingerprint"] != self._fingerprint:
+            return None
+        model.load_state_dict(facts["model"])
         optimiser = _adam(model, facts["phase"], section)
-        moments: dict[int, dict[str, Tensor]] = {}
-        for name, tensor in tensors.items():
-            if name.startswith("adam."):
-                _, index, moment = name.split(".")
-                moments.setdefault(int(index), {})[moment] = tensor
-        optimiser.load_state_dict(optimiser.state_dict() | {"state": moments})
+        optimiser.load_state_dict(facts["adam"])
         return Fit(model, optimiser, facts["losses"], facts["phase"])
 
 
