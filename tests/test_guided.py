@@ -53,6 +53,15 @@ def test_what_is_taught_and_read_is_the_answer_or_prose() -> None:
     assert not release.ends and release.cap(task, section) == 30 and release.latents == 5
 
 
+def test_a_budget_counts_the_vectors_that_answer() -> None:
+    task = tasks.get("gsm8k")
+    section = _recipe("sem_cot").evaluate.model_copy(update={"max_completion_tokens": 4})
+    one, five = (methods.get("sem_cot", _recipe("sem_cot", **settings)) for settings in ({"answered": 1}, {}))
+    assert one.latents == five.latents == 5 and one.budget(task, section) == 3
+    with pytest.raises(CirfError, match="sem_cot thinks in 5 vectors before it answers"):
+        five.budget(task, section)
+
+
 @pytest.mark.parametrize(("name", "preset"), [("soft_cot", "official"), ("soft_cot", "semcot"), ("sem_cot", "paper")])
 def test_another_number_when_answering_is_said_and_trains_nothing_anew(name: str, preset: str) -> None:
     asked = methods.get(name, _recipe(name, preset))

@@ -23,7 +23,7 @@ from typing import Any
 import nursery
 import pytest
 import tinyrun
-from safetensors import SafetensorError, safe_open
+import torch
 
 KEYS: dict[str, Any] = {
     "methods": ["cirf_full"],
@@ -84,7 +84,7 @@ class Ledger:
         for pattern in ("**/stage.json", ".work/*/scratch/**/chunk-*.safetensors", ".work/*/scratch/checkpoints/*/complete"):
             for path in there(self.folder, pattern):
                 self.note(path)
-        for path in there(self.folder, ".work/codebook-*/scratch/vqvae.safetensors"):
+        for path in there(self.folder, ".work/codebook-*/scratch/vqvae.pt"):
             self.note_phase(path)
         for pattern in (".work/evaluation*/scratch/*.jsonl", "evaluation/*/*.jsonl"):  # the log, and what it becomes
             for path in there(self.folder, pattern):
@@ -106,9 +106,8 @@ class Ledger:
     def note_phase(self, path: Path) -> None:
         """Epochs in a saved state of the codebook."""
         try:
-            with safe_open(path, framework="numpy") as file:
-                facts = json.loads(file.metadata()["fit"])
-        except (FileNotFoundError, SafetensorError):
+            facts = torch.load(path, weights_only=True)
+        except FileNotFoundError:
             return
         epochs = (len(facts["losses"]["autoencoder"]), len(facts["losses"]["vq"]))
         if not self.phases or self.phases[-1] != epochs:

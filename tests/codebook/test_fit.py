@@ -106,7 +106,7 @@ def test_the_state_of_another_fit_is_not_gone_on_from(segments: Segments, small:
     other = small.model_copy(update={"beta": 0.25})
     used = fit(segments[0], 10, other, 1, tmp_path / "used", SILENT)
     assert _same(used, fit(segments[0], 10, other, 1, tmp_path / "fresh", SILENT))
-    (tmp_path / "used" / "scratch" / "vqvae.safetensors").write_bytes(b"torn")
+    (tmp_path / "used" / "scratch" / "vqvae.pt").write_bytes(b"torn")
     assert _same(used, fit(segments[0], 10, other, 1, tmp_path / "used", SILENT))
 
 

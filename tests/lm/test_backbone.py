@@ -5,6 +5,7 @@ too, has what reads them.
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import torch
 
 from cirf.errors import CirfError
 from cirf.lm.backbone import check_weights, embedding_width, load_model, load_tokenizer, no_pickles, pick_device, prompt_text
-from cirf.lm.saving import save_model
+from cirf.lm.saving import check_tokenizer, save_model
 from cirf.lm.vocabulary import extend
 from cirf.recipe import schema
 
@@ -236,3 +237,22 @@ def test_threads_that_refuse_pickles_at_once_leave_the_loader_as_it_was() -> Non
     left.set()
     other.join(10)
     assert torch.load is original
+
+
+def test_a_tokenizer_that_cannot_be_loaded_again_is_one_sentence_and_no_question(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one with code of its own, transformers saves the code under a name that it does not find."""
+    shutil.copytree(saved, tmp_path / "own")
+    settings = json.loads((saved / "tokenizer_config.json").read_text())
+    settings |= {"auto_map": {"AutoTokenizer": [None, "own.Own"]}, "tokenizer_class": "Own"}
+    (tmp_path / "own" / "tokenizer_config.json").write_text(json.dumps(settings))
+    code = "from transformers import PreTrainedTokenizerFast\nclass Own(PreTrainedTokenizerFast): pass\n"
+    (tmp_path / "own" / "own.py").write_text(code)
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("it asks"))
+    section = schema.Backbone(trust_remote_code=True)
+    model, tokenizer = load_model(tmp_path / "own", section), load_tokenizer(tmp_path / "own", section)
+    assert type(tokenizer).__name__ == "Own"
+    with pytest.raises(CirfError, match="its tokenizer, once saved, cannot be loaded"):
+        check_tokenizer(model, tokenizer)

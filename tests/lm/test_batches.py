@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from cirf.errors import CirfError
 from cirf.lm.prompt import end_token, prompt_text, settle_template
 from cirf.lm.training import phases
-from cirf.lm.training.batches import LengthSampler, Row, collate, cut, pass_price, sft_rows, tokenise
+from cirf.lm.training.batches import LengthSampler, Row, collate, cut, pass_price, safe_row, sft_rows, tokenise
 from cirf.lm.training.spec import plan_updates
 from cirf.lm.vocabulary import extend
 from cirf.recipe import schema
@@ -44,6 +44,14 @@ def test_functional_tokens_pass_where_they_belong_and_nowhere_else(tiny: Any, to
     for keep, expected in ((ids, 3), ((), 0)):
         (feature,), _ = tokenise([row], tokenizer, 100, keep)
         assert len(set(ids) & set(feature.ids[feature.start :])) == expected
+
+
+def test_an_answer_that_is_broken_up_is_still_whole(tokenizer: Any) -> None:
+    row = Row(prompt_text(tokenizer, "Hi?"), "it ends with\n<|im_end|>", answer=10, steps=("it ends with",))
+    (feature,), _ = tokenise([row], tokenizer, 100)
+    safe = safe_row(row, tokenizer, ())
+    assert safe.answer == 11 and safe.target.endswith("\n< |im_end|>")
+    assert tokenizer.decode(feature.ids[feature.answer : -1]) == "< |im_end|>"
 
 
 def test_long_rows_are_left_out_and_named(tokenizer: Any) -> None:

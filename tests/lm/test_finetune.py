@@ -557,9 +557,10 @@ def test_a_training_is_looked_at_behind_an_epoch_and_a_third_of_it(epoch: int, t
     assert at == (ends[0] if ends else None)
 
 
-def _train(folder: Path, look: Callable[[Any, int, int], str | None]) -> History:
+def _train(folder: Path, look: Callable[[Any, int, int], str | None], kernel: str = "sdpa") -> History:
     """Three epochs of four updates, looked at behind the first."""
     tokenizer, model = tiny.build_tokenizer(), tiny.build_model("llama", tied=False)
+    model.set_attn_implementation(kernel)
     settle_template(tokenizer)
     rows = [Row_of_glance(prompt_text(tokenizer, f"What is {i} plus {i}?"), f"{2 * i}") for i in range(8)]
     section = schema.Finetune(adaptation="full", epochs=3, batch_size=2, gradient_accumulation_steps=1, save_steps=4, bf16=False)
@@ -583,6 +584,12 @@ def test_a_look_that_finds_nothing_changes_nothing(tmp_path: Path) -> None:
 
     looked = _train(tmp_path / "looked", look)
     assert seen == [(4, 12)] and looked.updates == 12 and "ended" not in looked.to_dict()
+
+
+@pytest.mark.parametrize("kernel", ["sdpa", "eager"])
+def test_a_look_answers_with_the_kernel_that_the_model_came_with(tmp_path: Path, kernel: str) -> None:
+    history = _train(tmp_path, lambda model, update, updates: model.config._attn_implementation, kernel)
+    assert history.ended == kernel
 
 
 def test_a_training_killed_while_it_is_looked_at_is_looked_at_again(tmp_path: Path) -> None:

@@ -330,52 +330,31 @@ def test_they_are_the_thoughts_between_the_tokens(tiny: Any, kind: str) -> None:
 
 
 class Soft:
-    """Another kind of beginning: vectors of a row's own in the places of a token of the prompt, all fed at once, and one of them
-    at its very beginning."""
+    """Another kind of beginning: a vector of a row's own at its very beginning; without ``said`` it does not give it."""
 
-    def __init__(self, model: Any, place: int) -> None:
-        self.model, self.place = model, place
-        self.made = torch.nn.Linear(4, 32)
+    def __init__(self, model: Any, said: bool = True) -> None:
+        self.model, self.said = model, said
 
     def prepare(self, prompts: Sequence[str]) -> None: ...
 
     def begin(self, prompts: Sequence[list[int]]) -> PrefilledPrompts:
-        from cirf.methods.latent.loop import padded_left
-
-        ids, mask = padded_left([row[:-1] for row in prompts], self.place)
-        vectors = self.model.get_input_embeddings()(ids)
-        soft = (ids == self.place) & mask.bool()
-        vectors[soft] = self.made(torch.arange(int(soft.sum()) * 4).reshape(-1, 4).float().sin())
-        places = (mask.cumsum(dim=1) - 1).clamp(min=0)
-        self.model.get_input_embeddings()(ids)
-        cache = self.model(inputs_embeds=vectors, attention_mask=mask, position_ids=places, use_cache=True).past_key_values
-        self.model(input_ids=ids)  # whatever else it computes is no part of the prompt
-        return PrefilledPrompts(list(prompts), [len(row) - 1 for row in prompts], cache)
+        own = torch.arange(len(prompts) * 32.0).reshape(-1, 1, 32).sin()
+        cache = self.model(inputs_embeds=own, use_cache=True).past_key_values
+        vectors = [(0, row) for row in own] if self.said else None
+        return PrefilledPrompts([[90, *row] for row in prompts], [1] * len(prompts), cache, vectors)
 
 
 @pytest.mark.parametrize("kind", ["llama", "gpt2"])
 def test_nothing_is_needed_but_how_prompts_begin(tiny: Any, kind: str) -> None:
-    model, _, _ = prepared(tiny, kind)
-    soft = Soft(model, 90)
-    prompts = [[90, 5, 9, 90, 90, 30, 41], [7, 90, 91], [60, 61, 62]]
-    with torch.no_grad():
-        rows = given(model, soft, prompts)
-    assert [row.own.tolist() for row in rows] == [[token == 90 for token in ids] for ids in prompts]
-    assert [row.ids for row in rows] == prompts
-
-
-def test_a_cache_from_elsewhere_is_no_vectors(tiny: Any) -> None:
-    model, _, _ = prepared(tiny, "llama")
-
-    class Elsewhere(Soft):
-        def begin(self, prompts: Sequence[list[int]]) -> PrefilledPrompts:
-            import copy
-
-            made = super().begin(prompts)
-            return PrefilledPrompts(made.prompts, made.heads, copy.deepcopy(made.cache))
-
-    with torch.no_grad(), pytest.raises(CirfError, match="was computed elsewhere"):
-        given(model, Elsewhere(model, 90), [[5, 90, 7]])
+    model, tokenizer, prompts = prepared(tiny, kind)
+    ids = [encode(tokenizer, text) for text in prompts]
+    rows = given(model, Soft(model), ids)
+    assert [row.ids for row in rows] == [[90, *row] for row in ids]
+    assert [row.own.tolist() for row in rows] == [[True] + [False] * len(row) for row in ids]
+    (wanted,) = generate(model, tokenizer, prompts[:1], CAP, Decoding(prefixes=Soft(model)))
+    assert plainly(model, tokenizer, rows[0].vectors) == wanted.ids
+    with pytest.raises(CirfError, match="was computed elsewhere"):
+        given(model, Soft(model, said=False), ids)
 
 
 @pytest.mark.engine

@@ -378,3 +378,11 @@ def test_a_saved_guide_is_asked_as_in_training_in_every_format(tiny: Any, tokeni
         found = saved_guide(tmp_path, soft, tiny.build_model().to(dtype))
         assert found.ids("How many?", 2) == learned.ids("How many?", 2)
         assert ("long introduction" in found.tokenizer.decode(found.ids("How many?", 2))) == (not empty)
+
+
+def test_first_weights_leave_the_random_numbers_of_gpus_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds: list[int] = []
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeds.append)
+    before = torch.get_rng_state()
+    one, again = (FrozenGuideVectors(torch.zeros(1, 1, 4), [0], 8, 3).module.weight for _ in range(2))
+    assert torch.equal(one, again) and torch.equal(before, torch.get_rng_state()) and not seeds

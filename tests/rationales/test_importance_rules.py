@@ -23,7 +23,7 @@ from watching import Counting
 
 from cirf.errors import CirfError
 from cirf.methods.token_skip.llmlingua2 import LlmLingua2, batches, chunks, keep_label, load_classifier
-from cirf.methods.token_skip.scorers import RandomScorer, Rules, ScorerSettings, get, names
+from cirf.methods.token_skip.scorers import RandomScorer, Rules, make_scorer
 from cirf.methods.token_skip.shorten import Solution, Word, per_word, shorten, weighed, word_spans
 from cirf.recipe import schema
 
@@ -115,15 +115,10 @@ def test_chance_hangs_on_the_seed_and_the_row_alone() -> None:
     assert both[0] != both[1] != RandomScorer(2).score([other])[0]
 
 
-def test_scorers_are_found_by_name() -> None:
-    assert names() == ("llmlingua2", "rules", "random")
-    setting = ScorerSettings(schema.Backbone(), seed=3)
+def test_scorers_are_made_by_name() -> None:
     text = Solution("q", "a b c", "1")
-    assert get("random").make(setting).score([text]) == RandomScorer(3).score([text])
-    assert get("rules").make(setting).score([text]) == Rules().score([text])
-    assert [get(name).asks for name in names()] == [True, False, False]
-    with pytest.raises(CirfError, match=r"no scorer 'rule'; the nearest is 'rules' \(all: llmlingua2, "):
-        get("rule")
+    assert make_scorer("random", schema.Backbone(), seed=3).score([text]) == RandomScorer(3).score([text])
+    assert make_scorer("rules", schema.Backbone()).score([text]) == Rules().score([text])
 
 
 TOKENIZER = tinyrun.builders().build_tokenizer()
@@ -226,7 +221,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture(scope="module")
 def scorer(folder: Path) -> LlmLingua2:
-    made = get("llmlingua2").make(ScorerSettings(SECTION, source=folder))
+    made = make_scorer("llmlingua2", SECTION, folder)
     assert isinstance(made, LlmLingua2)
     return made
 
@@ -256,7 +251,7 @@ def test_a_words_importance_is_the_mean_probability_of_its_pieces(folder: Path, 
 
 def test_batches_change_nothing(folder: Path, scorer: LlmLingua2) -> None:
     texts = texts_of("There are 7 + 9 = 16 boxes.", "", "no", " ".join(["A sum of 3 + 4 is 7."] * 12), " \n")
-    alone = get("llmlingua2").make(ScorerSettings(SECTION, source=folder, batch_tokens=1))
+    alone = make_scorer("llmlingua2", SECTION, folder, batch_tokens=1)
     for one, other in zip(scorer.score(texts), alone.score(texts), strict=True):
         assert [word[:2] for word in one] == [word[:2] for word in other]
         assert [word.importance for word in one] == pytest.approx([word.importance for word in other], abs=1e-5)
@@ -282,7 +277,7 @@ def test_any_text_is_weighed(tmp_path_factory: pytest.TempPathFactory, text: str
     for kind in ("xlm-roberta", "bert"):
         if kind not in _MADE:
             folder = tinyrun.write_classifier(tmp_path_factory.mktemp("any") / kind, kind)
-            _MADE[kind] = get("llmlingua2").make(ScorerSettings(SECTION, source=folder))
+            _MADE[kind] = make_scorer("llmlingua2", SECTION, folder)
         (words,) = _MADE[kind].score(texts_of(text))
         assert [word[:2] for word in words] == word_spans(text)
         assert all(0 <= word.importance <= 1 for word in words)
@@ -304,7 +299,7 @@ def test_the_label_that_keeps(folder: Path, tmp_path: Path) -> None:
         (tmp_path / path.name).write_bytes(path.read_bytes())
     (tmp_path / "config.json").write_text(json.dumps(named))
     texts = texts_of("There are 7 + 9 = 16 boxes.")
-    ours, other = (get("llmlingua2").make(ScorerSettings(SECTION, source=where)).score(texts)[0] for where in (folder, tmp_path))
+    ours, other = (make_scorer("llmlingua2", SECTION, where).score(texts)[0] for where in (folder, tmp_path))
     assert [word.importance for word in ours] == pytest.approx([1 - word.importance for word in other], abs=1e-6)
 
 
@@ -335,5 +330,5 @@ def test_the_published_classifier_is_the_default(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("cirf.methods.token_skip.llmlingua2.load_classifier", load)
     section = SECTION.model_copy(update={"revision": "backbone's", "trust_remote_code": True})
     with pytest.raises(CirfError, match="asked for"):
-        get("llmlingua2").make(ScorerSettings(section))
+        make_scorer("llmlingua2", section)
     assert asked == [("microsoft/llmlingua-2-xlm-roberta-large-meetingbank", None, False)]

@@ -22,6 +22,7 @@ embeddings alone; segments, results and training rows stay unchanged.
 from __future__ import annotations
 
 import contextlib
+import logging
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -214,20 +215,13 @@ def load_encoder(section: schema.Embeddings, folder: Path, device: str) -> Sente
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """No progress bars and log messages of the libraries; errors are still raised."""
-    import logging
+    from cirf.lm.backbone import without_bars
 
-    from transformers.utils import logging as chatter
-
-    shown, level = chatter.is_progress_bar_enabled(), chatter.get_verbosity()
     log = logging.getLogger("sentence_transformers")
     before = log.level
-    chatter.disable_progress_bar()  # type: ignore[no-untyped-call]
-    chatter.set_verbosity(logging.ERROR)
     log.setLevel(logging.ERROR)
     try:
-        yield
+        with without_bars():
+            yield
     finally:
         log.setLevel(before)
-        chatter.set_verbosity(level)
-        if shown:
-            chatter.enable_progress_bar()  # type: ignore[no-untyped-call]

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import torch
 
 from cirf.compression.search import Losses, Query
+from cirf.lm.decoding.prefix_cache import joined
 from cirf.lm.training.batches import Feature
 from cirf.lm.training.loss import IGNORED, only_at, summed, target_logits
 
@@ -210,19 +211,13 @@ class TraceScorer:
         """What the rows share with their items' memories, padded on the left to ``past`` tokens."""
         from transformers import DynamicCache
 
-        cache = DynamicCache()
         if not past:
-            return cache
-        memories = [self._current[row.query.item].cache for row in rows]
-        for layer, pair in enumerate(memories[0]):
-            stacked = []
-            for which, like in enumerate(pair):
-                block = like.new_zeros(len(rows), like.shape[0], past, like.shape[2])
-                for at, row in enumerate(rows):
-                    block[at, :, past - row.shared :] = memories[at][layer][which][:, : row.shared]
-                stacked.append(block)
-            cache.update(stacked[0], stacked[1], layer)
-        return cache
+            return DynamicCache()
+        shared = [
+            [(keys[None, :, : row.shared], values[None, :, : row.shared]) for keys, values in self._current[row.query.item].cache]
+            for row in rows
+        ]
+        return joined(shared, past)
 
     def _remember(self, rows: list[_Row], cache: Any, past: int, results: list[dict[int, float]]) -> None:
         """Keep the rows' keys and values for `settle`; a model without such a cache computes whole rows from now on."""

@@ -81,10 +81,18 @@ def add_second(model: Any, section: schema.Lora, name: str, seed: int) -> None:
     """Put a second set of adapters, trained as the first is, on a model that has one. The seed alone decides its first weights,
     and nothing goes through it but within `through`."""
     first = model.active_adapter
-    with torch.random.fork_rng(devices=[]), _quiet():
-        torch.default_generator.manual_seed(seed)
+    with seeded(seed), _quiet():
         model.add_adapter(name, _config(section, model.peft_config[first].exclude_modules))
     _choose(model, first, [first, name])
+
+
+@contextlib.contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Within, weights made on the CPU depend on the seed alone. All random numbers elsewhere, on a GPU too, are as without it:
+    ``torch.manual_seed`` would seed those of GPUs."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        yield
 
 
 @contextlib.contextmanager

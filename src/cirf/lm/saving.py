@@ -74,16 +74,22 @@ def _copy_processors(config: Any, folder: Path) -> None:
 
 
 def check_tokenizer(model: Any, tokenizer: Any) -> None:
-    """Once saved, the tokenizer must cut text as it does now: transformers picks its class by the kind of model.
+    """Once saved, the tokenizer must cut text as it does now: transformers picks its class by the kind of model. Code that came
+    with either runs again.
 
-    ``CirfError``: it would not.
+    ``CirfError``: it would not, or cannot be loaded.
     """
     from transformers import AutoTokenizer
 
+    own_code = any(type(part).__module__.startswith("transformers_modules") for part in (tokenizer, model.config))
     with tempfile.TemporaryDirectory() as folder:
         model.config.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
-        loaded = AutoTokenizer.from_pretrained(folder)
+        try:
+            loaded = AutoTokenizer.from_pretrained(folder, trust_remote_code=own_code)
+        except Exception as error:  # nothing narrower is raised, also of code that transformers 5 does not save well
+            why = (str(error).strip() or type(error).__name__).splitlines()[0][:120]
+            raise CirfError(f"backbone.model: its tokenizer, once saved, cannot be loaded ({why}); use another") from None
     probe = prompt_text(tokenizer, "It's 12,345.60 - x_1?\n\n  Yes (a), no. éß数") + "".join(sorted(tokenizer.get_added_vocab()))
     if encode(loaded, probe) != encode(tokenizer, probe):
         kinds = f"{type(tokenizer).__name__} became {type(loaded).__name__}"

@@ -120,34 +120,23 @@ def extend(
 
     ``CirfError``: codes of another number or width, or ``like`` is no single token.
     """
-    from transformers import AddedToken
-
     names = token_names(size, section.delimiters)
-    matrix = model.get_input_embeddings().weight
-    width, known = matrix.shape[1], len(tokenizer)
+    width, known = model.get_input_embeddings().weight.shape[1], len(tokenizer)
     if codes is not None and tuple(codes.shape) != (size, width):
         found, wanted = (f"{shape[0]} codes of width {shape[1]}" for shape in (codes.shape, (size, width)))
         raise CirfError(f"codebook: {found}, but the model needs {wanted}; rebuild the codebook for this backbone")
     likeness = None if section.init_from_token is None else single(tokenizer, section.init_from_token)
-    taken = set(tokenizer.get_vocab())
-    fresh = [name for name in names.all if name not in taken]
-    tokenizer.add_tokens([AddedToken(name, special=False, normalized=False) for name in fresh])
-    ids: list[int] = tokenizer.convert_tokens_to_ids(list(names.all))
-    if max(ids) >= matrix.shape[0]:
-        model.resize_token_embeddings(max(ids) + 1, mean_resizing=False)
-    directions = None if codes is None or section.init == "random" else torch.as_tensor(codes, dtype=torch.float32).clone()
-    if directions is None:
+    ids = add_tokens(model, tokenizer, names.all, section.init_from_token)
+    if codes is None or section.init == "random":
         directions = torch.randn(size, width, generator=torch.Generator().manual_seed(seed))
+    else:
+        directions = torch.as_tensor(codes, dtype=torch.float32)
     directions = torch.nn.functional.normalize(directions, dim=1)
     with torch.no_grad():
         for weight in matrices(model):
             old = weight[: min(known, weight.shape[0])].float()
             alpha = float(old.norm(dim=1).mean()) if section.alpha == "mean" else section.alpha
-            middle = old.mean(dim=0) if likeness is None else weight[likeness].float()
-            rows = alpha * directions if likeness is None else (middle.cpu() + alpha * directions)
-            for name, token in zip((names.start, names.end), ids[:2], strict=True):
-                if name in fresh:
-                    weight[token] = middle.to(weight.dtype)
+            rows = alpha * directions if likeness is None else weight[likeness].float().cpu() + alpha * directions
             weight[torch.tensor(ids[2:], device=weight.device)] = rows.to(weight)
     return ids
 

@@ -162,15 +162,20 @@ class Method:
     def budget(self, task: Task, section: Evaluate) -> int:
         """Most tokens that are generated: its cap, or the recipe's budget less its latent vectors.
         ``CirfError`` if none are left."""
-        cap, budget = self.cap(task, section), section.max_completion_tokens
+        cap, budget, vectors = self.cap(task, section), section.max_completion_tokens, self.latents_answering
         if budget is None:
             return cap
-        if budget <= self.latents:
+        if budget <= vectors:
             raise CirfError(
-                f"evaluate.max_completion_tokens: {budget}, but {self.name} thinks in {self.latents} vectors before it answers; "
+                f"evaluate.max_completion_tokens: {budget}, but {self.name} thinks in {vectors} vectors before it answers; "
                 "raise it"
             )
-        return min(cap, budget - self.latents)
+        return min(cap, budget - vectors)
+
+    @property
+    def latents_answering(self) -> int:
+        """The number of latent vectors when answering, where it is not that of training."""
+        return self.latents
 
     def openings(self, task: Task) -> tuple[str, ...]:
         """The shared prefixes of its prompts to a task, computed once for all questions."""

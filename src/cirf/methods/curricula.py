@@ -95,12 +95,8 @@ class StagedCurriculum:
         else:
             self._span = max(min(settings.done_by * epochs * updates, self.last) / max(self.final - first, 1), _SMALL)
         count = settings.count(self.final)
-        self._validation = [dataclasses.replace(self._row(pair, self.final, count), groups=()) for pair in validation]
-
-    @property
-    def validation(self) -> list[Feature]:
+        self.validation = [dataclasses.replace(self._row(pair, self.final, count), groups=()) for pair in validation]
         """Validation rows in the form used when answering: no step, all thoughts."""
-        return self._validation
 
     def stage(self, update: int) -> int:
         return min(self.first + math.floor(update / self._span + _SMALL), self.final)
@@ -190,7 +186,8 @@ class RemovalCurriculum:
         self.rate = settings.rate or self._in_time(epochs)
         self.final_share = self.share(self.last)
         held_out = [(pair.feature, _length(pair, tokenizer, mark)) for pair in validation]
-        self._validation = [self._without(row, min(length, self.gone(self.last)), length) for row, length in held_out]
+        self.validation = [self._without(row, min(length, self.gone(self.last)), length) for row, length in held_out]
+        """Validation rows as the training leaves them."""
 
     def _in_time(self, epochs: float) -> int:
         """Tokens per epoch, a whole number, that remove everything in time, at the latest for the last update."""
@@ -203,11 +200,6 @@ class RemovalCurriculum:
             )
         whole = self.jump * math.ceil(self.longest / self.jump)
         return max(1, math.ceil(whole * self.updates / left - 1e-9))
-
-    @property
-    def validation(self) -> list[Feature]:
-        """Validation rows as the training leaves them."""
-        return self._validation
 
     def gone(self, update: int) -> int:
         """s: the number of tokens removed in that update, before any offset; once all are removed, more than any rationale

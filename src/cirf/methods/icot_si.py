@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from cirf.errors import CirfError
 from cirf.methods import semcot_release as semcot
-from cirf.methods.base import Method, Preset
+from cirf.methods.base import Preset
 from cirf.methods.prose.cot import ANSWER_MARK, prose_target, read_prose
 from cirf.recipe.schema import Lora, Override, Section, key
 from cirf.records import Example
@@ -60,7 +60,7 @@ class InternalisationSettings(Section):
     form: Literal["chat", "semcot"] = key("chat", "semcot: no end token, 30 tokens of answer, as in the SemCoT release.")
 
 
-class InternalisedCot(Method):
+class InternalisedCot(semcot.ReleaseForm):
     """Fine-tuned to do without its rationale, token by token."""
 
     name = "icot_si"
@@ -94,8 +94,6 @@ class InternalisedCot(Method):
     def __init__(self, recipe: Recipe, settings: Any = None) -> None:
         super().__init__(recipe, settings)
         self._seed = recipe.seed
-        self._legacy = self.settings.form == "semcot"
-        self.ends = not self._legacy
 
     def settle(self, tokenizer: Any, training: bool) -> None:
         """The release's prompt, if its form is set."""
@@ -111,8 +109,8 @@ class InternalisedCot(Method):
         return read_prose(output)
 
     def cap(self, task: Task, section: Evaluate) -> int:
-        """The task's cap of an answer and the answer mark."""
-        return semcot.CAP if self._legacy else task.cap + MARK_CAP
+        """The task's cap of an answer and the answer mark, or the release's."""
+        return super().cap(task, section) + (0 if self._legacy else MARK_CAP)
 
     def curriculum(
         self, train: Sequence[CurriculumRow], validation: Sequence[CurriculumRow], tokenizer: Any, epochs: float, updates: int

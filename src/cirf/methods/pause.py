@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import model_validator
 
 from cirf.methods import semcot_release as semcot
-from cirf.methods.base import Method, Preset, at_head_of_answer
+from cirf.methods.base import Preset, at_head_of_answer
 from cirf.recipe.schema import Lora, Override, Section, key
 from cirf.records import Example
 
 if TYPE_CHECKING:
-    from cirf.recipe.schema import Evaluate, Recipe
-    from cirf.tasks.task import Task
+    from cirf.recipe.schema import Recipe
 
 PAUSE = "<pause>"
 
@@ -45,14 +44,14 @@ class PauseSettings(Section):
         return self
 
 
-class Pause(Method):
+class Pause(semcot.Placeholders):
     """Fine-tuned to answer after a few positions that hold a learned token."""
 
     name = "pause"
     summary = "fine-tuned to answer after pause tokens in the prompt"
     trained = True
     Settings = PauseSettings
-    answering = frozenset({"answered"})
+    places = "pauses"
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": Preset({"n": 5}, Override(learning_rate=1e-4, weight_decay=0.01, epochs=10, lora=Lora(rank=128, alpha=32))),
         "official": Preset({"n": 10}),
@@ -63,30 +62,18 @@ class Pause(Method):
     def __init__(self, recipe: Recipe, settings: Any = None) -> None:
         """The token is new where there is one."""
         super().__init__(recipe, settings)
-        self._legacy = self.settings.form == "semcot"
-        self.ends = not self._legacy
         self.tokens = (PAUSE,) if self.settings.n and self.filling == PAUSE else ()
 
     def settle(self, tokenizer: Any, training: bool) -> None:
         """Pauses in every prompt."""
-        count = self.settings.n if training or self.settings.answered is None else self.settings.answered
-        text = self.filling * int(count)
+        text = self.filling * self.count(training)
         if self._legacy:
             tokenizer.chat_template = semcot.settled(tokenizer.chat_template, text)
-        elif count:
+        elif text:
             tokenizer.chat_template = at_head_of_answer(tokenizer.chat_template, text)
-
-    def caveats(self) -> tuple[str, ...]:
-        """That it answers with a number of pauses it was not trained with."""
-        n, answered = self.settings.n, self.settings.answered
-        return () if answered in (None, n) else (f"asked with {answered} and trained with {n} pauses: never seen in training",)
 
     def target(self, example: Example) -> str:
         return example.problem.answer
-
-    def cap(self, task: Task, section: Evaluate) -> int:
-        """The task's cap of an answer, or the release's."""
-        return semcot.CAP if self._legacy else task.cap
 
 
 class Filler(Pause):

@@ -8,8 +8,14 @@ alike), it picks checkpoints by the test set (the last one is ours), and its eva
 
 from __future__ import annotations
 
-from cirf.methods.base import around_turn, at_head_of_answer
+from typing import TYPE_CHECKING, Any
+
+from cirf.methods.base import Method, around_turn, at_head_of_answer
 from cirf.recipe.schema import Lora, Override
+
+if TYPE_CHECKING:
+    from cirf.recipe.schema import Evaluate, Recipe
+    from cirf.tasks.task import Task
 
 CAP = 30
 """Tokens it generates, always."""
@@ -33,3 +39,33 @@ def training(learning_rate: float) -> Override:
 def settled(template: str, latents: str = "") -> str:
     """A chat template that asks as it does: the question under its mark, then ``latents``, all in the user's turn."""
     return at_head_of_answer(around_turn(template, "Question: ", latents), "Answer: ")
+
+
+class ReleaseForm(Method):
+    """A method whose setting ``form`` may be that of the release (``semcot``): no end token, and its cap."""
+
+    def __init__(self, recipe: Recipe, settings: Any = None) -> None:
+        super().__init__(recipe, settings)
+        self._legacy = self.settings.form == "semcot"
+        self.ends = not self._legacy
+
+    def cap(self, task: Task, section: Evaluate) -> int:
+        """The task's cap of an answer, or the release's."""
+        return CAP if self._legacy else task.cap
+
+
+class Placeholders(ReleaseForm):
+    """One whose prompts hold ``n`` ``places`` before the answer, and ``answered`` (``None``: as many) when answering."""
+
+    answering = frozenset({"answered"})
+    places = ""
+
+    def count(self, training: bool) -> int:
+        """How many places a prompt has."""
+        own = self.settings
+        return int(own.n if training or own.answered is None else own.answered)
+
+    def caveats(self) -> tuple[str, ...]:
+        """That it answers with a number of places it was not trained with."""
+        n, answered = self.settings.n, self.count(training=False)
+        return () if answered == n else (f"asked with {answered} and trained with {n} {self.places}: never seen in training",)

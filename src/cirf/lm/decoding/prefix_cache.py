@@ -35,11 +35,16 @@ Layers = list[tuple[torch.Tensor, torch.Tensor]]
 @dataclass(frozen=True, slots=True)
 class PrefilledPrompts:
     """The state from which a generation starts: ``cache`` holds the first ``heads[row]`` positions of every row of ``prompts``,
-    padded on the left to the longest of them. At least one token of a row is left to compute."""
+    padded on the left to the longest of them. At least one token of a row is left to compute.
+
+    ``vectors``: in each row a place, and the vectors [n x d] that stand from there on in place of its tokens. An engine that is
+    given prompts as vectors needs them.
+    """
 
     prompts: list[list[int]]
     heads: list[int]
     cache: Any
+    vectors: Sequence[tuple[int, torch.Tensor]] | None = None
 
 
 class Prefiller(Protocol):

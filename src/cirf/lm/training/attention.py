@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from cirf.lm.decoding.rounds import same
+
 if TYPE_CHECKING:
     from cirf.lm.training.batches import Feature
 
@@ -47,7 +49,6 @@ def for_rows(model: Any, longest: int, device: str) -> Iterator[None]:
 NAME = "cirf_prefix_tree"
 """What the models know this attention by."""
 
-_SLACK, _SLACK_HALF = 1e-3, 0.1  # how far a tree's logits may be from those of rows, of their length, in 32 and in 16 bits
 _KNOWN = {"position_ids", "use_cache", "is_causal", "cache_position", "output_attentions", "output_hidden_states", "return_dict"}
 
 Tree = dict[str, torch.Tensor]
@@ -206,5 +207,4 @@ def _same(model: Any, longest: int) -> bool:
         return False
     finally:
         model.set_attn_implementation(kernel)
-    slack = _SLACK if model.dtype == torch.float32 else _SLACK_HALF
-    return bool(((found[0][tree["places"]] - wanted).norm(dim=-1) <= slack * wanted.norm(dim=-1)).all())
+    return same(model, found[0][tree["places"]], wanted)

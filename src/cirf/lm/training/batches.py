@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, chain
 from typing import Any
 
@@ -99,6 +99,15 @@ class Feature:
     given: int | None = None
 
 
+def safe_row(row: Row, tokenizer: Any, keep: Collection[int]) -> Row:
+    """The row with every added token of its target broken up but for those in ``keep`` (see `sanitise`), in its answer, too."""
+    target = sanitise(row.target, tokenizer, keep)
+    if target == row.target or not row.answer:
+        return replace(row, target=target)
+    answer = sanitise(row.target[-row.answer :], tokenizer, keep)
+    return replace(row, target=target, answer=len(answer) if target.endswith(answer) else row.answer)
+
+
 def tokenise(
     rows: Sequence[Row], tokenizer: Any, max_length: int, keep: Collection[int] = (), ends: bool = True
 ) -> tuple[list[Feature], list[int]]:
@@ -111,15 +120,14 @@ def tokenise(
     end = [end_token(tokenizer)] if ends else []
     features, dropped = [], []
     for index, row in enumerate(rows):
-        prompt = encode(tokenizer, row.prompt)
-        written = sanitise(row.target, tokenizer, keep)
-        target = encode(tokenizer, written)
+        prompt, safe = encode(tokenizer, row.prompt), safe_row(row, tokenizer, keep)
+        target = encode(tokenizer, safe.target)
         if not prompt:
             raise CirfError(f"training row {index}: the prompt is empty; give it a question")
         ids = (*prompt, *target, *end)
         answer = None
-        if row.answer is not None:
-            answer = len(prompt) + tokens_before(tokenizer, written, len(written) - row.answer)
+        if safe.answer is not None:
+            answer = len(prompt) + tokens_before(tokenizer, safe.target, len(safe.target) - safe.answer)
         if len(ids) > max_length:
             dropped.append(index)
         else:

@@ -41,6 +41,7 @@ class EarlyCheck(TrainerCallback):
     def __init__(self, look: EarlyLook, model: Any, at: int, autocast: Callable[[], AbstractContextManager[None]]) -> None:
         """``model`` is the backbone with its adapters, ``at`` from `check_update`, ``autocast`` the trainer's number format."""
         self._look, self._model, self._at, self._autocast = look, model, at, autocast
+        self._kernel = getattr(model.config, "_attn_implementation", None)
         self.ended: str | None = None
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -59,7 +60,7 @@ class EarlyCheck(TrainerCallback):
         model.eval()
         try:
             if kernel is not None:
-                model.set_attn_implementation("sdpa" if model._supports_sdpa else "eager")
+                model.set_attn_implementation(self._kernel)
             model.config.use_cache = True
             with torch.no_grad(), self._autocast():
                 return self._look(model, self._at, updates)

@@ -53,7 +53,7 @@ def run_phase(phase: Phase, folder: Path, seed: int, progress: Progress = SILENT
 
     ``CirfError`` for a loss that is not a number.
     """
-    done, state = folder / f"{phase.name}.safetensors", folder / f"{phase.name}-begun.safetensors"
+    done, state = folder / f"{phase.name}.safetensors", folder / f"{phase.name}-begun.pt"
     parameters = [(name, value) for name, value in phase.module.named_parameters() if value.requires_grad]
     if done.is_file():
         _put(parameters, load_file(done))
@@ -62,7 +62,10 @@ def run_phase(phase: Phase, folder: Path, seed: int, progress: Progress = SILENT
     losses: list[dict[str, float | None]] = []
     best: dict[str, torch.Tensor] = {}
     if state.is_file():
-        losses, best = _go_on(parameters, optimizer, state)
+        begun = torch.load(state, map_location="cpu", weights_only=True)
+        losses, best = begun["losses"], begun["best"]
+        _put(parameters, begun["now"])
+        optimizer.load_state_dict(begun["optimizer"])
     else:
         losses = [{"train": None, "held_out": _judge(phase)}]
         best = _taken(parameters)
@@ -77,7 +80,9 @@ def run_phase(phase: Phase, folder: Path, seed: int, progress: Progress = SILENT
             losses.append({"train": made, "held_out": judged})
             if judged is None or judged < min(known):
                 best = _taken(parameters)
-            _write_state(parameters, optimizer, best, losses, state)
+            with whole_path(state) as temporary:
+                now = {"losses": losses, "best": best, "now": _taken(parameters), "optimizer": optimizer.state_dict()}
+                torch.save(now, temporary)
             advance(1)
     _put(parameters, best)
     kept = [row["held_out"] for row in losses]
@@ -98,6 +103,7 @@ def phase_report(name: str, folder: Path) -> dict[str, Any]:
 def run_epoch(
     phase: Phase, order: Sequence[int], optimizer: torch.optim.Optimizer, parameters: list[torch.nn.Parameter]
 ) -> float:
+    """Train on the rows in this order; returns their mean loss."""
     total = 0.0
     for start in range(0, len(order), phase.batch):
         rows = order[start : start + phase.batch]
@@ -128,33 +134,3 @@ def _put(parameters: Sequence[tuple[str, torch.nn.Parameter]], values: dict[str,
     with torch.no_grad():
         for name, value in parameters:
             value.copy_(values[name])
-
-
-def _write_state(
-    parameters: Sequence[tuple[str, torch.nn.Parameter]],
-    optimizer: torch.optim.Optimizer,
-    best: dict[str, torch.Tensor],
-    losses: Sequence[dict[str, float | None]],
-    path: Path,
-) -> None:
-    tensors = {f"now/{name}": value for name, value in _taken(parameters).items()} | {
-        f"best/{name}": value for name, value in best.items()
-    }
-    for name, value in parameters:
-        tensors |= {f"{part}/{name}": moment.detach().cpu().clone() for part, moment in optimizer.state[value].items()}
-    save_whole(tensors, path, {"losses": json.dumps(list(losses))})
-
-
-def _go_on(
-    parameters: Sequence[tuple[str, torch.nn.Parameter]], optimizer: torch.optim.Optimizer, path: Path
-) -> tuple[list[dict[str, float | None]], dict[str, torch.Tensor]]:
-    from safetensors import safe_open
-
-    with safe_open(path, framework="pt") as file:
-        losses = json.loads(file.metadata()["losses"])
-    tensors = load_file(path)
-    _put(parameters, {name: tensors[f"now/{name}"] for name, _ in parameters})
-    for name, value in parameters:
-        kept = {part: tensors[f"{part}/{name}"] for part in ("step", "exp_avg", "exp_avg_sq")}
-        optimizer.state[value] = {part: moment if part == "step" else moment.to(value.device) for part, moment in kept.items()}
-    return losses, {name: tensors[f"best/{name}"] for name, _ in parameters}

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from cirf.errors import CirfError
-from cirf.lm.prompt import sanitise
-from cirf.lm.training.batches import Feature, Row, tokenise
+from cirf.lm.training.batches import Feature, Row, safe_row, tokenise
 from cirf.lm.training.objective import Curriculum, CurriculumRow, Objective
 from cirf.recipe import schema
 
@@ -132,5 +131,4 @@ def _without(rows: Sequence[Row], dropped: Sequence[int]) -> list[Row]:
 
 def _paired(rows: Sequence[Row], features: Sequence[Feature], tokenizer: Any, new_ids: Sequence[int]) -> list[CurriculumRow]:
     """Rows, their targets as they were made safe, and their ids side by side."""
-    safe = [replace(row, target=sanitise(row.target, tokenizer, new_ids)) for row in rows]
-    return [CurriculumRow(row, feature) for row, feature in zip(safe, features, strict=True)]
+    return [CurriculumRow(safe_row(row, tokenizer, new_ids), feature) for row, feature in zip(rows, features, strict=True)]

@@ -71,12 +71,38 @@ class CoconutSettings(Section):
         return self
 
 
-class Coconut(Method):
+class ThinkingMethod(Method):
+    """A method whose model feeds its own states back to itself between two marks before it answers."""
+
+    trained = True
+    explained = False
+    """Whether a decoder reads its thoughts while it is trained."""
+
+    def _thinks(self, count: int) -> None:
+        """Set the number of thoughts; without any there are no marks."""
+        self.latents, self.tokens = count, (BEGIN, END) if count else ()
+
+    def check(self, recipe: Recipe) -> None:
+        """``CirfError`` for a training that its cache does not allow."""
+        if self.name in recipe.models or not self.latents:
+            return
+        if recipe.finetune.resolved(self.name, self.training).gradient_checkpointing:
+            raise CirfError(
+                f"finetune.gradient_checkpointing: {self.name} continues from its own cache in training and cannot recompute it; "
+                "set it to false, and lower batch_size (and raise gradient_accumulation_steps) if memory is short"
+            )
+
+    def settle(self, tokenizer: Any, training: bool) -> None:
+        """The mark that begins thoughts at the head of every answer."""
+        if self.latents:
+            tokenizer.chat_template = at_head_of_answer(tokenizer.chat_template, BEGIN)
+
+
+class Coconut(ThinkingMethod):
     """Fine-tuned to think in vectors instead of its rationale."""
 
     name = "coconut"
     summary = "fine-tuned to replace steps by its own hidden states, then to answer (needs its own decoding loop)"
-    trained = True
     Settings = CoconutSettings
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": Preset(
@@ -103,18 +129,15 @@ class Coconut(Method):
         super().__init__(recipe, settings)
         self._seed = recipe.seed
         own = self.settings
-        self.latents = own.count(own.stages)
-        self.tokens = (BEGIN, END) if self.latents else ()
+        self._thinks(own.count(own.stages))
         self.tokens_like = own.rows_like
         self.start = "sft_cot" if own.start == "sft_cot" else None
         self.first = 1 if self.start else 0
         """The stage that its training begins with."""
-        self.explained = False
-        """Whether a decoder reads its thoughts while it is trained."""
 
     def check(self, recipe: Recipe) -> None:
         """``CirfError`` for a training that cannot go through thoughts, or that would not come to the last stage."""
-        check_passes(self, recipe)
+        super().check(recipe)
         if self.name not in recipe.models and self.settings.stage_epochs is not None:
             section = recipe.finetune.resolved(self.name, self.training)
             before = self.settings.stage_epochs * (self.settings.stages + 1 - self.first)
@@ -128,11 +151,6 @@ class Coconut(Method):
                 f"{self.name}: {why}, so the model would not be trained for its final form; leave stage_epochs at null, "
                 "lower it or raise the epochs, or set partial: true"
             )
-
-    def settle(self, tokenizer: Any, training: bool) -> None:
-        """The mark that begins thoughts at the head of every answer."""
-        if self.latents:
-            tokenizer.chat_template = at_head_of_answer(tokenizer.chat_template, BEGIN)
 
     def target(self, example: Example) -> str:
         """The whole rationale, one step a line, and the answer line: what `sft_cot` learns, and stage 0."""
@@ -176,17 +194,6 @@ class Coconut(Method):
         from cirf.methods.latent.decode import LatentPrefiller, LatentSettings
 
         return LatentPrefiller(model, tokenizer, LatentSettings(BEGIN, END, self.latents))
-
-
-def check_passes(method: Method, recipe: Recipe) -> None:
-    """``CirfError`` where a model that thinks is to be trained in a way that its cache does not allow."""
-    if method.name in recipe.models or not method.latents:
-        return
-    if recipe.finetune.resolved(method.name, method.training).gradient_checkpointing:
-        raise CirfError(
-            f"finetune.gradient_checkpointing: {method.name} continues from its own cache in training and cannot recompute it; "
-            "set it to false, and lower batch_size (and raise gradient_accumulation_steps) if memory is short"
-        )
 
 
 def _target(steps: Sequence[str], answer: str) -> str:

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import model_validator
 
 from cirf.errors import CirfError
-from cirf.methods.base import Method, Preset, at_head_of_answer
-from cirf.methods.latent.coconut import BEGIN, END, check_passes
+from cirf.methods.base import Preset
+from cirf.methods.latent.coconut import BEGIN, END, ThinkingMethod
 from cirf.recipe.schema import Lora, Override, Section, key
 from cirf.records import Example
 
@@ -52,12 +52,11 @@ class CodiSettings(Section):
         return self
 
 
-class Codi(Method):
+class Codi(ThinkingMethod):
     """Fine-tuned to answer from thoughts as it answers from a rationale."""
 
     name = "codi"
     summary = "fine-tuned by self-distillation to think in vectors as it does in words (needs its own decoding loop)"
-    trained = True
     Settings = CodiSettings
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": Preset(
@@ -93,22 +92,10 @@ class Codi(Method):
         """The seed is that of the net that thoughts go through."""
         super().__init__(recipe, settings)
         self._seed = recipe.seed
-        self.latents = self.settings.thoughts
-        self.tokens = (BEGIN, END) if self.latents else ()
+        self._thinks(self.settings.thoughts)
         self.tokens_learn = self.settings.train_marker_rows
         self._given = self.settings.anchor if self.settings.anchor_given and self.latents else ""
         self._taught = self.settings.gamma > 0 or self.settings.rho > 0
-        self.explained = False
-        """Whether a decoder reads its vectors while it is trained."""
-
-    def check(self, recipe: Recipe) -> None:
-        """``CirfError`` for a training that cannot go through thoughts."""
-        check_passes(self, recipe)
-
-    def settle(self, tokenizer: Any, training: bool) -> None:
-        """The mark that begins thoughts at the head of every answer."""
-        if self.latents:
-            tokenizer.chat_template = at_head_of_answer(tokenizer.chat_template, BEGIN)
 
     def target(self, example: Example) -> str:
         """The teacher's text: all steps but the last, one per line, then the words and the answer; without a teacher the

@@ -17,24 +17,21 @@ so what the loop feeds one at a time can be fed in one pass::
 A causal model gives the same answer after either: it computes the same keys and values for the same vectors in the same places.
 The cost is a second prefill.
 
-The only interface to a method is how it begins prompts (`cirf.lm.decoding.prefix_cache.Prefiller`). The model's inputs are
-recorded meanwhile; a position is the model's own if its vector is not the row of its placeholder token.
+The only interface to a method is how it begins prompts (`cirf.lm.decoding.prefix_cache.Prefiller`).
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from cirf.errors import CirfError
 from cirf.lm.decoding.prefix_cache import PrefilledPrompts, Prefiller
 from cirf.lm.prompt import encode
-from cirf.lm.training.loss import unwrap
 from cirf.methods.latent.loop import Project, padded_left, read_projector, think
 from cirf.store.files import parse_json, to_json, write_atomic
 
@@ -104,7 +101,8 @@ class LatentPrefiller:
         thoughts = think(self._model, ids, mask, counts, self._project)
         held = [self._begin] * self._latent.count
         heads = [len(prompt) + self._latent.count for prompt in prompts]
-        return PrefilledPrompts([[*prompt, *held, *self._tail] for prompt in prompts], heads, thoughts.cache)
+        shown = [[*prompt, *held, *self._tail] for prompt in prompts]
+        return PrefilledPrompts(shown, heads, thoughts.cache, list(zip(map(len, prompts), thoughts.latents, strict=True)))
 
 
 def thinking(model: Any, tokenizer: Any, latent: LatentSettings, folder: Path) -> LatentPrefiller:
@@ -125,62 +123,25 @@ class PromptVectors:
     own: torch.Tensor
 
 
-class _Pass(NamedTuple):
-    """One forward pass: vectors [b x t x d], the mask [b x k] of all keys so far, and the cache after it."""
-
-    vectors: torch.Tensor
-    mask: torch.Tensor | None
-    cache: Any
-
-
 @torch.inference_mode()
 def given(model: Any, beginnings: Prefiller | None, prompts: Sequence[list[int]]) -> list[PromptVectors]:
     """What a model is given of a batch of prompts before it answers, row by row. ``None``: their tokens alone.
 
-    ``CirfError`` where a cache was not filled by passes of this model over this batch.
+    ``CirfError`` where ``beginnings`` does not give its vectors.
     """
-    embed = model.get_input_embeddings()
-    passes: list[_Pass] = []
-    with _watching(model, passes):
-        begun = None if beginnings is None else beginnings.begin(prompts)
-    begun = begun or PrefilledPrompts(list(prompts), [0] * len(prompts), None)
-    passes = [made for made in passes if made.cache is begun.cache]
-    seen = torch.cat([made.vectors for made in passes], dim=1) if passes else None
-    mask = passes[-1].mask if passes else None
-    if seen is not None and mask is None:
-        mask = torch.ones(seen.shape[:2], dtype=torch.long)
+    begun = None if beginnings is None else beginnings.begin(prompts)
+    begun = begun or PrefilledPrompts(list(prompts), [0] * len(prompts), None, [(0, torch.empty(0))] * len(prompts))
+    if begun.vectors is None:
+        raise CirfError("what this model is given before it answers was computed elsewhere, so it cannot be given as vectors")
     rows = []
-    for row, (ids, head) in enumerate(zip(begun.prompts, begun.heads, strict=True)):
-        plain = embed(torch.tensor(ids, device=model.device))
-        vectors = plain.clone()
-        if head:
-            fits = seen is not None and mask is not None and mask.shape == seen.shape[:2] and int(mask[row].sum()) == head
-            if not fits:
-                raise CirfError(
-                    "what this model is given before it answers was computed elsewhere, so it cannot be given as vectors"
-                )
-            assert seen is not None and mask is not None
-            vectors[:head] = seen[row][mask[row].bool().to(seen.device)]
-        rows.append(PromptVectors(ids, vectors, (vectors != plain).any(dim=1)))
+    for ids, (start, own) in zip(begun.prompts, begun.vectors, strict=True):
+        vectors = model.get_input_embeddings()(torch.tensor(ids, device=model.device)).clone()
+        places = torch.zeros(len(ids), dtype=torch.bool, device=vectors.device)
+        if len(own):
+            vectors[start : start + len(own)] = own.to(vectors)
+            places[start : start + len(own)] = True
+        rows.append(PromptVectors(ids, vectors, places))
     return rows
-
-
-@contextlib.contextmanager
-def _watching(model: Any, passes: list[_Pass]) -> Iterator[None]:
-    """Note every pass through a model."""
-    inner = unwrap(model)
-
-    def note(module: Any, args: tuple[Any, ...], summary: dict[str, Any], made: Any) -> None:
-        vectors = summary.get("inputs_embeds")
-        if vectors is None:
-            vectors = inner.get_input_embeddings()(summary["input_ids"] if "input_ids" in summary else args[0])
-        passes.append(_Pass(vectors, summary.get("attention_mask"), made.past_key_values))
-
-    handle = inner.base_model.register_forward_hook(note, with_kwargs=True)
-    try:
-        yield
-    finally:
-        handle.remove()
 
 
 @torch.inference_mode()

@@ -32,6 +32,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from cirf.errors import CirfError
+from cirf.lm.adapters import seeded
 from cirf.lm.decoding.rounds import keeps_keys, past_of, same
 from cirf.lm.training.loss import IGNORED, only_at, read_targets, unwrap
 
@@ -45,8 +46,7 @@ class Projector(torch.nn.Module):
     def __init__(self, width: int, inner: int, seed: int) -> None:
         """The seed alone decides the first weights."""
         super().__init__()
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(seed)
+        with seeded(seed):
             self.net = torch.nn.Sequential(
                 torch.nn.Linear(width, inner), torch.nn.GELU(), torch.nn.Linear(inner, width), torch.nn.LayerNorm(width)
             )

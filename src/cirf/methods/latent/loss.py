@@ -45,7 +45,7 @@ from typing import Any
 
 import torch
 
-from cirf.lm.adapters import add_second, put_adapters, through
+from cirf.lm.adapters import add_second, put_adapters, seeded, through
 from cirf.lm.prompt import encode, end_token, sanitise
 from cirf.lm.training.batches import Feature, collate, cut, pass_price, tokens_before
 from cirf.lm.training.loss import IGNORED, only_at, read_targets, summed, unwrap
@@ -229,13 +229,9 @@ class DistillationCurriculum:
         self._tokenizer, self._form = tokenizer, form
         self._end = (tokenizer.convert_tokens_to_ids(form.end),) if form.thoughts else ()
         self._train = [self._row(pair, training=True) for pair in train]
-        self._validation = [self._row(pair, training=False) for pair in validation]
-        self._read = sum(form.taught and len(pair.row.steps) > 1 for pair in train)
-
-    @property
-    def validation(self) -> list[Feature]:
+        self.validation = [self._row(pair, training=False) for pair in validation]
         """Validation rows in the form used when answering."""
-        return self._validation
+        self._read = sum(form.taught and len(pair.row.steps) > 1 for pair in train)
 
     def feature(self, index: int, update: int) -> Feature:
         """A training row; the same at every update."""
@@ -293,8 +289,7 @@ class StepDecoder:
             self._learns = [weight for name, weight in model.named_parameters() if f".{_NAME}." in name]
             return
         if self.own is None:
-            with torch.random.fork_rng(devices=[]):
-                torch.default_generator.manual_seed(seed)
+            with seeded(seed):
                 self.own = put_adapters(copy.deepcopy(model), section.lora)
         assert self.own is not None
         self._learns = [weight for weight in self.own.parameters() if weight.requires_grad]

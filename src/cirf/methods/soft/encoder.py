@@ -21,6 +21,7 @@ import torch
 from cirf.cpu.linear import by_onednn
 from cirf.cpu.memory import spare
 from cirf.errors import CirfError
+from cirf.lm.adapters import seeded
 from cirf.lm.training.batches import cut, pass_price
 
 WIDTH = 768
@@ -48,8 +49,7 @@ class SentenceEncoder(torch.nn.Module):
         self.first, last = layer_range(model.config.get_text_config(decoder=True).num_hidden_layers)
         self._causal = attention == "causal"
         self.body = by_onednn(_copied(model.base_model, self.first, last).to(model.device, torch.float32).eval())
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with seeded(seed):
             self.head = torch.nn.Linear(model.get_input_embeddings().weight.shape[1], WIDTH)
         self.head.to(model.device)
         _check(model, self.body, self.first, last)

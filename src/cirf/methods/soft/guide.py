@@ -235,7 +235,7 @@ class GuidedPrefiller:
             shown.append([*ids[:start], *[self._holder] * len(own), *ids[start + count :]])
             starts.append(start)
         cache = prefill(self._model, [row[:-1] for row in shown], starts, list(vectors))
-        return PrefilledPrompts(shown, [len(row) - 1 for row in shown], cache)
+        return PrefilledPrompts(shown, [len(row) - 1 for row in shown], cache, list(zip(starts, vectors, strict=True)))
 
     def begin(self, prompts: Sequence[list[int]]) -> PrefilledPrompts:
         return self.fill(prompts, self.vectors(prompts))

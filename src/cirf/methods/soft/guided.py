@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from cirf.methods import semcot_release as semcot
-from cirf.methods.base import Method, around_turn
+from cirf.methods.base import around_turn
 from cirf.recipe.schema import Section, key
 from cirf.records import Example
 from cirf.store.paths import user_path
@@ -20,8 +20,7 @@ from cirf.store.paths import user_path
 if TYPE_CHECKING:
     from cirf.lm.decoding.prefix_cache import Prefiller
     from cirf.methods.base import PreparationData
-    from cirf.recipe.schema import Evaluate, Recipe
-    from cirf.tasks.task import Task
+    from cirf.recipe.schema import Recipe
 
 GUIDES = {
     "Qwen/Qwen3-8B": "Qwen/Qwen3-0.6B",
@@ -53,11 +52,11 @@ class GuidedSettings(Section):
     )
 
 
-class GuidedMethod(Method):
+class GuidedMethod(semcot.Placeholders):
     """A method whose model is given a guide's vectors."""
 
     trained = True
-    answering = frozenset({"answered"})
+    places = "vectors"
     lead = ""
 
     def __init__(self, recipe: Recipe, settings: Any = None) -> None:
@@ -69,8 +68,6 @@ class GuidedMethod(Method):
         self.latents = self.settings.n
         self._seed = recipe.seed
         self._empty_system = recipe.backbone.empty_system
-        self._legacy = self.settings.form == "semcot"
-        self.ends = not self._legacy
         self._holder = ""
 
     def settle(self, tokenizer: Any, training: bool) -> None:
@@ -79,24 +76,19 @@ class GuidedMethod(Method):
 
         self._holder = placeholder(tokenizer)
         self._id = int(tokenizer.convert_tokens_to_ids(self._holder))
-        count = self.settings.n if training or self.settings.answered is None else self.settings.answered
-        text = self.lead + self._holder * int(count)
+        text = self.lead + self._holder * self.count(training)
         if self._legacy:
             tokenizer.chat_template = semcot.settled(tokenizer.chat_template, text)
         else:
             tokenizer.chat_template = around_turn(tokenizer.chat_template, "", text)
 
-    def caveats(self) -> tuple[str, ...]:
-        """That it answers with a number of vectors it was not trained with."""
-        n, answered = self.settings.n, self.settings.answered
-        return () if answered in (None, n) else (f"asked with {answered} and trained with {n} vectors: never seen in training",)
-
     def target(self, example: Example) -> str:
         return example.problem.answer
 
-    def cap(self, task: Task, section: Evaluate) -> int:
-        """The task's cap of an answer, or the release's."""
-        return semcot.CAP if self._legacy else task.cap
+    @property
+    def latents_answering(self) -> int:
+        """As many as ``answered`` says."""
+        return self.count(training=False)
 
     def prepares(self) -> bool:
         """The guide's inputs are prepared in a separate stage."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from cirf.lm.adapters import seeded
 from cirf.lm.training.batches import Feature
 from cirf.lm.training.loss import IGNORED
 from cirf.lm.training.objective import Batch, Objective
@@ -23,8 +24,7 @@ class FrozenGuideVectors:
         """``states`` [q x n x d_a] are those of each question, ``questions`` the number of each row's; ``width`` is the model's,
         d."""
         self._states, self._questions = states, questions
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with seeded(seed):
             self.module: torch.nn.Module = torch.nn.Linear(states.shape[2], width)
 
     def given(self, numbers: Sequence[int]) -> dict[str, torch.Tensor]:

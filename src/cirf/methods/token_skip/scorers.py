@@ -1,4 +1,4 @@
-"""The scorers by name. A new one is a file and a line here.
+"""The scorers: by rules, by chance, and by a classifier (`make_scorer`).
 
 Importance by rules needs no model and no chance, nothing but the rationales themselves. Words have levels, and those of a lower
 one are all dropped before the first of a higher::
@@ -23,17 +23,14 @@ solution they change the result.
 
 from __future__ import annotations
 
-import difflib
 import math
 import random
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
-from cirf.errors import CirfError
 from cirf.methods.token_skip.shorten import Scorer, Solution, Span, Word, weighed, word_spans
 from cirf.progress import SILENT, Progress
 from cirf.recipe import schema
@@ -167,70 +164,6 @@ NEGATIONS = _listed("no not never none nothing nobody nowhere neither nor cannot
 """Besides words ending in ``n't``."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScorerSettings:
-    """What scorers are made of; each takes what it needs.
-
-    ``source``: the model that scores (a folder, a hub id, ``bundled:NAME``); ``None``: the large published one.
-    ``revision``: of that source, where it is a hub id. ``section``: number format, device and threads. ``batch_tokens``: most
-    tokens computed at once, padding included.
-    """
-
-    section: schema.Backbone
-    source: str | Path | None = None
-    revision: str | None = None
-    seed: int = 0
-    batch_tokens: int = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class ScorerKind:
-    """A way of scoring. ``asks``: whether it needs a model."""
-
-    summary: str
-    asks: bool
-    make: Callable[[ScorerSettings], Scorer]
-
-
-def names() -> tuple[str, ...]:
-    """Every scorer's name."""
-    return tuple(SCORERS)
-
-
-def get(name: str) -> ScorerKind:
-    """The way of scoring of that name; ``CirfError`` if there is none."""
-    if name not in SCORERS:
-        near = difflib.get_close_matches(name, SCORERS, 1, 0.0)[0]
-        raise CirfError(f"there is no scorer {name!r}; the nearest is {near!r} (all: {', '.join(SCORERS)})")
-    return SCORERS[name]
-
-
-def _llmlingua2(setting: ScorerSettings) -> Scorer:
-    from cirf.lm.backbone import load_tokenizer
-    from cirf.methods.token_skip.llmlingua2 import LARGE, LlmLingua2, load_classifier
-
-    source = setting.source or LARGE
-    section = setting.section.model_copy(update={"revision": setting.revision, "trust_remote_code": False})
-    return LlmLingua2(load_classifier(source, section), load_tokenizer(source, section), setting.batch_tokens)
-
-
-def _rules(setting: ScorerSettings) -> Scorer:
-
-    return Rules()
-
-
-def _chance(setting: ScorerSettings) -> Scorer:
-
-    return RandomScorer(setting.seed)
-
-
-SCORERS: dict[str, ScorerKind] = {
-    "llmlingua2": ScorerKind("a token classifier's probability that a word is kept (LLMLingua-2)", True, _llmlingua2),
-    "rules": ScorerKind("numbers and signs first, function words last, TF-IDF between", False, _rules),
-    "random": ScorerKind("by chance, the control", False, _chance),
-}
-
-
 class RandomScorer:
     """Scores words by numbers drawn from [0, 1), by the seed, the question and the rationale alone."""
 
@@ -245,3 +178,22 @@ class RandomScorer:
         draw = random.Random(f"{self._seed}\0{text.question}\0{text.rationale}")
         spans = word_spans(text.rationale)
         return weighed(text.rationale, spans, [draw.random() for _ in spans])
+
+
+def make_scorer(
+    name: str, section: schema.Backbone, source: str | Path | None = None, seed: int = 0, batch_tokens: int = 1024
+) -> Scorer:
+    """The scorer ``rules``, ``random`` (by the ``seed``) or ``llmlingua2``.
+
+    The last is a classifier: of ``source`` (a folder or a hub id; ``None``: the large published one), with the device, threads
+    and number format of ``section``, and ``batch_tokens`` computed at once. ``CirfError``: no such model.
+    """
+    if name == "rules":
+        return Rules()
+    if name == "random":
+        return RandomScorer(seed)
+    from cirf.lm.backbone import load_tokenizer
+    from cirf.methods.token_skip.llmlingua2 import LARGE, LlmLingua2, load_classifier
+
+    source, section = source or LARGE, section.model_copy(update={"revision": None, "trust_remote_code": False})
+    return LlmLingua2(load_classifier(source, section), load_tokenizer(source, section), batch_tokens)

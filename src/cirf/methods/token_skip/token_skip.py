@@ -14,6 +14,7 @@ download.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -164,18 +165,18 @@ class TokenSkip(Prose):
 
     def _weigh(self, material: PreparationData, texts: Sequence[Solution]) -> list[list[Word]]:
         """The words of all rationales; those that a model has weighed before a kill are not weighed again."""
-        from cirf.methods.token_skip.scorers import ScorerSettings, get
+        from cirf.methods.token_skip.scorers import make_scorer
         from cirf.methods.token_skip.shorten import Word
         from cirf.store.files import RowLog
 
-        kind, settings = get(self.settings.scorer), self.settings
-        setting = ScorerSettings(section=material.recipe.backbone, source=settings.scorer_model, seed=self._seed)
-        if not kind.asks:
-            return kind.make(setting).score(texts, material.progress)
+        settings = self.settings
+        make = partial(make_scorer, settings.scorer, material.recipe.backbone, settings.scorer_model, self._seed)
+        if settings.scorer != "llmlingua2":
+            return make().score(texts, material.progress)
         log = RowLog(material.scratch / "importance.jsonl")
         windows = log.read(lambda window: [[Word(*word) for word in words] for words in window["words"]])
         known = [words for window in windows for words in window]
-        scorer = kind.make(setting) if len(known) < len(texts) else None
+        scorer = make() if len(known) < len(texts) else None
         with material.progress.task(f"weighing words ({settings.scorer})", len(texts), "rationales", len(known)) as advance:
             while scorer is not None and len(known) < len(texts):
                 found = scorer.score(texts[len(known) : len(known) + WINDOW])
