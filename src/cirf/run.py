@@ -100,7 +100,7 @@ def execute(
     """Bring every stage up to date, or ``until`` with what it needs (see `asked_for`); returns the run's folder.
 
     ``say`` is given a line when a stage begins and one when it is done. With ``sharing`` a stage that another run has is taken
-    over from there. Under ``accelerate launch`` all processes share fine-tuning, embedding, pruning and evaluation;
+    over from there. Under ``accelerate launch`` all processes share fine-tuning, embedding, the codebook, pruning and evaluation;
     the main one makes every other stage.
     """
     stages = asked_for(context, until)

@@ -29,6 +29,7 @@ from cirf.codebook.embedding import WORDING
 from cirf.codebook.fit import fit
 from cirf.codebook.rows import Rows
 from cirf.codebook.vqvae import EncodedRows, FeedForward
+from cirf.distributed import ALONE, Share
 from cirf.errors import CirfError
 from cirf.progress import Progress
 from cirf.recipe import schema
@@ -183,25 +184,26 @@ def train(
     work: Path,
     progress: Progress,
     device: str = "cpu",
+    share: Share = ALONE,
 ) -> tuple[Codebook, np.ndarray, dict[str, Any]]:
     """Learn K codes of ``width`` from representations z' [M x d_s]: the codebook, the codes [M] of these, a report.
 
     The codebook is not yet ``described``. The report: ``losses`` (each phase, one entry an epoch, means over segments of sums
     over dimensions), ``segments``, ``usage`` [K], ``used`` (codes carried by any), ``perplexity`` of the usage (K: even),
     ``column_imbalance`` of the last balanced assignment, ``disagreement`` (share of segments whose nearest code is not the
-    balanced one). Progress is kept in ``work/scratch``; see ``fit``. ``CirfError`` if the width is not ``codebook.dimension``,
-    there are fewer distinct segments than codes, or training diverges.
+    balanced one). Progress is kept in ``work/scratch``, and processes may ``share`` the work; see ``fit``. ``CirfError`` if the
+    width is not ``codebook.dimension``, there are fewer distinct segments than codes, or training diverges.
     """
     if section.dimension != "backbone" and section.dimension != width:
         raise CirfError(
             f"codebook.dimension is {section.dimension}, the backbone's embeddings are {width} wide; set it to backbone"
         )
-    state = fit(vectors, width, section, seed, work, progress, device)
+    state = fit(vectors, width, section, seed, work, progress, device, share)
     model = state.model.cpu().requires_grad_(False)
     book = Codebook(
         model.codes.detach().clone(), model.encoder, model.decoder, section, np.zeros(vectors.shape[1], np.float32), {}, {}
     )
-    assignment = sinkhorn.assign(book.encoded(vectors), book.codes, section.sinkhorn)
+    assignment = sinkhorn.assign(book.encoded(vectors), book.codes, section.sinkhorn, share=share)
     codes = (assignment.codes if section.assign == "sinkhorn" else assignment.nearest).numpy()
     report = {
         "losses": state.losses,

@@ -18,6 +18,9 @@ time: blocks of neighbouring rows are drawn in any order until they fill a buffe
     buffers                 [5 0 6] [3 7 1] [4 2]       each: its rows in any order
 
 With 256 blocks to a buffer, a batch has rows from all over the set.
+
+Several processes share the assignment. The main one makes the updates and hands its weights on: a batch is too small for its
+gradients to be worth exchanging. All is the same to the last bit as with one process.
 """
 
 from __future__ import annotations
@@ -37,8 +40,9 @@ import torch
 from torch import Tensor
 
 from cirf.codebook.rows import Rows, chunk_rows, chunks, held_rows
-from cirf.codebook.sinkhorn import PIECE, assign, blocks
+from cirf.codebook.sinkhorn import PIECE, assign, blocks, own_rows
 from cirf.codebook.vqvae import VQVAE, EncodedRows
+from cirf.distributed import ALONE, Share
 from cirf.errors import CirfError
 from cirf.progress import Advance, Progress
 from cirf.recipe import schema
@@ -69,26 +73,28 @@ def fit(
     work: Path,
     progress: Progress,
     device: str = "cpu",
+    share: Share = ALONE,
 ) -> Fit:
     """Train a VQ-VAE on z' [M x d_s] with codes ``width`` wide, as ``section`` says; progress is kept in ``work/scratch``.
 
     Memory holds M x K numbers while segments are assigned, at most ``rows.HELD`` bytes of z' while they are trained on, and the
     model; z' itself may be on disk, and x = F_enc(z') is never held as a whole.
 
-    Called again after a kill, it resumes from the last saved epoch and ends with the same bytes as an uninterrupted fit.
-    ``CirfError`` if there are fewer distinct segments than codes, or a loss is no longer finite.
+    Called again after a kill, it resumes from the last saved epoch and ends with the same bytes as an uninterrupted fit. All
+    processes that ``share`` the work must call this; the main one keeps the progress. ``CirfError`` if there are fewer distinct
+    segments than codes, or a loss is no longer finite.
     """
     check_size(vectors, section)
-    saved = _State(work / "scratch" / "vqvae.pt", _fingerprint(vectors, width, section, seed, device))
+    saved = _State(work / "scratch" / "vqvae.pt", _fingerprint(vectors, width, section, seed, device), share)
     model = VQVAE(vectors.shape[1], section.hidden, width, section.codes, torch.Generator().manual_seed(_mix(seed, 0, 0))).to(
         device
     )
-    state = saved.load(model, section) or Fit(model, _adam(model, "autoencoder", section))
+    state = share.settled(lambda: saved.load(model, section)) or Fit(model, _adam(model, "autoencoder", section))
     epochs = {"autoencoder": section.autoencoder_epochs, "vq": section.vq_epochs}
     for number, phase in enumerate(_PHASES):
         if phase == "vq" and state.phase == "autoencoder":
             with torch.no_grad():
-                model.codes.copy_(first_codes(EncodedRows(model.encoder, vectors), vectors, section, _mix(seed, 1, 0)))
+                model.codes.copy_(first_codes(EncodedRows(model.encoder, vectors), vectors, section, _mix(seed, 1, 0), share))
             state.phase, state.optimiser = phase, _adam(model, phase, section)
             saved.save(state)
         done = len(state.losses[phase])
@@ -98,7 +104,7 @@ def fit(
         with progress.task(f"{phase} ({section.codes} codes)", epochs[phase] * rows, "segments", done * rows) as advance:
             for epoch in range(done, epochs[phase]):
                 drawn = batches(vectors, section.batch_size, _mix(seed, 2 + number, epoch))
-                state.losses[phase].append(_epoch(state, vectors, drawn, section, epoch, advance))
+                state.losses[phase].append(_epoch(state, vectors, drawn, section, epoch, advance, share))
                 saved.save(state, at_most_every=SAVE_EVERY)
     return state
 
@@ -110,16 +116,17 @@ def _epoch(
     section: schema.Codebook,
     epoch: int,
     advance: Advance,
+    share: Share,
 ) -> dict[str, float]:
     """One pass over z' [M x d_s] in the ``drawn`` batches; the mean of each loss over the segments."""
     model, device = state.model, state.model.codes.device
     trained = _trained(model, state.phase)
     assignment = None
     if state.phase == "vq":
-        assignment = assign(EncodedRows(model.encoder, vectors), model.codes.detach(), section.sinkhorn)
+        assignment = assign(EncodedRows(model.encoder, vectors), model.codes.detach(), section.sinkhorn, share=share)
         codes = assignment.codes if section.reassign == "sinkhorn" else assignment.nearest
     sums: dict[str, Tensor] = {}
-    for rows, batch in drawn:
+    for rows, batch in drawn if share.main else ():
         batch = batch.to(device)
         if assignment is None:
             found = {"total": model.reconstruction(batch)}
@@ -133,7 +140,8 @@ def _epoch(
         for name, loss in found.items():
             sums[name] = sums.get(name, torch.zeros((), dtype=torch.float64, device=device)) + loss.detach().double() * len(rows)
         advance(len(rows))
-    means = {name: float(value) / len(vectors) for name, value in sums.items()}
+    share.from_main(trained)
+    means = share.gathered({name: float(value) / len(vectors) for name, value in sums.items()})[0]
     if not math.isfinite(means["total"]):
         raise CirfError(f"codebook: the {state.phase} loss is not finite in epoch {epoch + 1}; lower codebook.learning_rate")
     if assignment is not None:
@@ -172,11 +180,14 @@ def _fingerprint(vectors: Rows, width: int, section: schema.Codebook, seed: int,
 class _State:
     """The file from which a fit resumes: weights, Adam's moments, losses, phase."""
 
-    def __init__(self, path: Path, fingerprint: str) -> None:
-        self._path, self._fingerprint, self._saved = path, fingerprint, time.monotonic()
+    def __init__(self, path: Path, fingerprint: str, share: Share) -> None:
+        self._path = path
+        self._fingerprint = fingerprint
+        self._share = share
+        self._saved = time.monotonic()
 
     def save(self, state: Fit, at_most_every: float = 0.0) -> None:
-        if time.monotonic() - self._saved < at_most_every:
+        if not self._share.main or time.monotonic() - self._saved < at_most_every:
             return
         facts = {"fingerprint": self._fingerprint, "phase": state.phase, "losses": state.losses}
         with whole_path(self._path) as temporary:
@@ -199,7 +210,7 @@ class _State:
 _KMEANS_STARTS = 4
 
 
-def first_codes(encoded: EncodedRows, vectors: Rows, section: schema.Codebook, seed: int) -> Tensor:
+def first_codes(encoded: EncodedRows, vectors: Rows, section: schema.Codebook, seed: int, share: Share = ALONE) -> Tensor:
     """K codes [K x d_e] for the encoded set x [M x d_e] of ``vectors`` z' [M x d_s], by ``section.initialiser``.
 
     * ``sinkhorn``: K anchors drawn from the set, a balanced assignment to them (eq. 6-8), each code the mean of its
@@ -208,12 +219,13 @@ def first_codes(encoded: EncodedRows, vectors: Rows, section: schema.Codebook, s
       draw of as many of its rows as that holds.
     * ``random``: Gaussian noise with the root mean square of the encoded set.
 
-    ``CirfError`` if there are fewer (distinct) segments than codes.
+    All processes that ``share`` the work must call this. ``CirfError`` if there are fewer (distinct) segments than codes.
     """
     check_size(vectors, section)
     if section.initialiser == "sinkhorn":
         anchors = encoded.take(draw_distinct(vectors, section.codes, seed))
-        return code_means(encoded.pieces(), assign(encoded, anchors, section.sinkhorn).codes, anchors)
+        codes = assign(encoded, anchors, section.sinkhorn, share=share).codes
+        return code_means(encoded.pieces(share), own_rows(codes, share), anchors, share)
     if section.initialiser == "kmeans":
         return _kmeans(encoded, section.codes, seed)
     generator = torch.Generator().manual_seed(seed)
@@ -255,9 +267,9 @@ def draw_distinct(vectors: Rows, count: int, seed: int) -> np.ndarray:
     return np.array(chosen, dtype=np.int64)
 
 
-def code_means(encoded: Iterable[Tensor], codes: Tensor, fallback: Tensor) -> Tensor:
+def code_means(encoded: Iterable[Tensor], codes: Tensor, fallback: Tensor, share: Share = ALONE) -> Tensor:
     """Mean [K x d] of the rows of ``encoded``, M of them in pieces [n x d], with each code [M]; a code without any keeps its
-    ``fallback`` row.
+    ``fallback`` row. With processes that ``share`` the rows each gives its own, and gets the means of all.
 
     Summed on the CPU in double precision: a GPU adds in no fixed order.
     """
@@ -269,6 +281,8 @@ def code_means(encoded: Iterable[Tensor], codes: Tensor, fallback: Tensor) -> Te
             sums.index_add_(0, codes[done : done + len(block)], block.cpu().double())
             done += len(block)
     counts = torch.bincount(codes, minlength=len(fallback))
+    share.add_up([sums])
+    share.add_up([counts])
     means = (sums / counts.clamp(min=1)[:, None]).to(fallback)
     return torch.where((counts > 0)[:, None].to(fallback.device), means, fallback)
 

@@ -147,9 +147,14 @@ class Joined:
         return found[inverse]
 
 
+def on_disk(shape: tuple[int, ...]) -> bool:
+    """Whether float32 vectors of this shape are kept in a file: those of more than ``HELD`` bytes."""
+    return shape[0] * shape[1] * 4 > HELD
+
+
 def room_for(shape: tuple[int, int], path: Path | None) -> np.ndarray | FileRows:
-    """Storage for float32 vectors: an array, or a new file at ``path`` if that is given and they exceed ``HELD`` bytes."""
-    if path is None or shape[0] * shape[1] * 4 <= HELD:
+    """Storage for float32 vectors: an array, or a new file at ``path`` if that is given and they are kept on disk."""
+    if path is None or not on_disk(shape):
         return np.empty(shape, np.float32)
     return FileRows.made(path, shape)
 

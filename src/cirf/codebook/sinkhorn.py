@@ -4,6 +4,9 @@
 
 exp(-d²/0.05) underflows for ordinary distances, so A is never formed: only its logarithm and one scaling per column. A round
 updates rows and then columns of a chunk while it is in the cache, so the matrix is read once per round.
+
+Several processes share the rows, in pieces of ``PIECE``, and exchange what each chunk adds to a column. That is added up in the
+order of the chunks, so the codes do not depend on the number of processes.
 """
 
 from __future__ import annotations
@@ -17,13 +20,14 @@ import torch
 from torch import Tensor
 
 from cirf.cpu.linear import linear
+from cirf.distributed import ALONE, Share
 from cirf.errors import CirfError
 from cirf.recipe import schema
 
 _CHUNK = 2048
 """Rows worked on at once: few enough that a chunk of M x K stays in a core's cache."""
 PIECE = 8192
-"""Rows encoded at once."""
+"""Rows encoded at once, and given to one process; a multiple of a chunk."""
 _FLOOR = -1e30
 """Lowest log affinity; keeps sums of a few of them finite in float32. No distance that matters comes near it."""
 
@@ -35,8 +39,8 @@ class Points(Protocol):
     def shape(self) -> tuple[int, int]:
         """M and d."""
 
-    def pieces(self) -> Iterator[Tensor]:
-        """The rows in pieces of ``PIECE`` or, at the end, fewer."""
+    def pieces(self, share: Share = ALONE) -> Iterator[Tensor]:
+        """The rows of a process's share, in pieces of ``PIECE`` or, at the end, fewer."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,37 +79,44 @@ def sinkhorn(
     logits = squared_distances.clone()
     mean = _mean((float(block.sum(dtype=torch.float64)) for block in blocks(logits, chunk)), logits.numel())
     fresh = _log_affinity(logits, mean, temperature, scale, chunk)
-    columns = _columns(logits, fresh, iterations, chunk)
+    columns = _columns(logits, fresh, iterations, chunk, ALONE, len(logits))
     for block in blocks(logits, chunk):
         block.copy_(torch.log_softmax(block + columns, dim=1))
     return logits
 
 
-def assign(x: Tensor | Points, anchors: Tensor, section: schema.Sinkhorn, chunk: int = _CHUNK) -> Assignment:
+def assign(
+    x: Tensor | Points, anchors: Tensor, section: schema.Sinkhorn, chunk: int = _CHUNK, share: Share = ALONE
+) -> Assignment:
     """Assign ``x`` [M x d] to ``anchors`` [K x d] evenly (eq. 6-9) as ``section`` says.
 
-    Holds one M x K matrix of the anchors' number format; everything else, including ``x`` if it comes in pieces, is processed
-    ``chunk`` rows at a time. ``CirfError`` for distances that are not finite, no vector or no anchor.
+    Holds one M x K matrix of the anchors' number format, or a process's ``share`` of its rows; everything else, including ``x``
+    if it comes in pieces, is processed ``chunk`` rows at a time. All processes that share the rows must call this; each gets
+    the codes of all rows. ``CirfError`` for distances that are not finite, no vector or no anchor.
     """
-    count = x.shape[0]
+    count, own = x.shape[0], _own_rows(x.shape[0], share)
     _check((count, len(anchors)))
-    logits = torch.empty(count, len(anchors), dtype=anchors.dtype, device=anchors.device)
+    logits = torch.empty(own, len(anchors), dtype=anchors.dtype, device=anchors.device)
     closest, sums, done = list[Tensor](), list[float](), 0
-    for block in _distances(x, anchors, chunk):
+    for block in _distances(x, anchors, chunk, share):
         logits[done : done + len(block)] = block
         closest.append(_least(block))
         sums.append(float(block.sum(dtype=torch.float64)))
         done += len(block)
-    mean = _mean(sums, logits.numel())
+    each = PIECE // chunk  # chunks of a piece
+    mean = _mean(share.merged(sums, each), count * len(anchors))
     fresh = _log_affinity(logits, mean, section.temperature, section.scale, chunk)
-    columns = _columns(logits, fresh, section.iterations, chunk)
-    codes, mass = list[Tensor](), torch.zeros(len(anchors), dtype=torch.float64, device=anchors.device)
+    columns = _columns(logits, fresh, section.iterations, chunk, share, count)
+    codes, masses = list[Tensor](), list[Tensor]()
     for block in blocks(logits, chunk):
         log_q = torch.log_softmax(block + columns, dim=1)
         codes.append(_most(log_q))
-        mass += log_q.exp_().sum(dim=0, dtype=torch.float64)
+        masses.append(log_q.exp_().sum(dim=0, dtype=torch.float64))
+    mass = torch.zeros(len(anchors), dtype=torch.float64, device=anchors.device)
+    for part in _merged(masses, share, each):
+        mass += part
     imbalance = float((mass * (len(anchors) / count) - 1).abs().max())
-    return Assignment(torch.cat(codes), torch.cat(closest), imbalance)
+    return Assignment(torch.cat(_merged(codes, share, each)), torch.cat(_merged(closest, share, each)), imbalance)
 
 
 def nearest(x: Tensor | Points, anchors: Tensor, chunk: int = _CHUNK) -> Tensor:
@@ -133,14 +144,31 @@ def blocks(rows: Tensor, chunk: int = _CHUNK) -> Iterator[Tensor]:
         yield rows[start : start + chunk]
 
 
-def _distances(x: Tensor | Points, anchors: Tensor, chunk: int) -> Iterator[Tensor]:
-    """Squared distances, a chunk of rows at a time."""
+def own_rows(rows: Tensor, share: Share) -> Tensor:
+    """The rows of a process's share of the pieces, of ``rows`` [M x ...]."""
+    return rows if share.of == 1 else torch.cat([rows[:0], *share.mine(list(blocks(rows, PIECE)))])
+
+
+def _own_rows(count: int, share: Share) -> int:
+    return sum(min(PIECE, count - start) for start in share.mine(range(0, count, PIECE)))
+
+
+def _merged(parts: list[Tensor], share: Share, run: int) -> list[Tensor]:
+    """The tensors of all processes in order, on the device of this process's."""
+    if share.of == 1:
+        return parts
+    device = parts[0].device if parts else torch.device("cpu")
+    return [part.to(device) for part in share.merged([part.cpu() for part in parts], run)]
+
+
+def _distances(x: Tensor | Points, anchors: Tensor, chunk: int, share: Share = ALONE) -> Iterator[Tensor]:
+    """Squared distances of a process's share of the rows, a chunk at a time."""
     if x.shape[1] != anchors.shape[1]:
         raise CirfError(f"codebook: vectors are {x.shape[1]} wide, codes {anchors.shape[1]}; they must be of one width")
     origin = anchors.mean(dim=0)
     centred = anchors - origin
     norms, doubled = centred.square().sum(dim=1), -2 * centred
-    for piece in (x,) if isinstance(x, Tensor) else x.pieces():
+    for piece in (own_rows(x, share),) if isinstance(x, Tensor) else x.pieces(share):
         for rows in blocks(piece, chunk):
             block = rows - origin
             found = linear(block, doubled, norms)
@@ -179,16 +207,16 @@ def _log_affinity(distances: Tensor, mean: float, temperature: float, scale: str
         yield block.div_(unit).div_(-temperature).clamp_(min=_FLOOR)
 
 
-def _columns(logits: Tensor, fresh: Iterator[Tensor], iterations: int, chunk: int) -> Tensor:
-    """The logarithm of the columns' scaling [K] after ``iterations`` rounds over ``logits`` [M x K]; the rows' follows from it.
-    ``fresh`` fills ``logits``."""
-    even = math.log(len(logits) / logits.shape[1])
+def _columns(logits: Tensor, fresh: Iterator[Tensor], iterations: int, chunk: int, share: Share, count: int) -> Tensor:
+    """The logarithm of the columns' scaling [K] after ``iterations`` rounds over ``count`` rows, of which ``logits`` has a
+    process's share; the rows' follows from it. ``fresh`` fills ``logits``."""
+    even = math.log(count / logits.shape[1])
     room = torch.empty(min(chunk, len(logits)), logits.shape[1], dtype=logits.dtype, device=logits.device)
 
     def scaled(masses: list[Tensor]) -> Tensor:
         mass = torch.full((logits.shape[1],), -math.inf, dtype=logits.dtype, device=logits.device)
-        for part in masses:
-            mass = torch.logaddexp(mass, part)
+        for part in _merged(masses, share, PIECE // chunk):
+            mass = torch.logaddexp(mass, part.to(mass.device))
         return even - mass
 
     columns = scaled([_log_sum(block, 0, None, room) for block in fresh])

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from cirf.codebook.rows import Rows
 from cirf.codebook.sinkhorn import PIECE
 from cirf.cpu.linear import linear
+from cirf.distributed import ALONE, Share
 
 Gradient = Literal["straight_through", "decoder_only"]
 
@@ -109,9 +110,9 @@ class EncodedRows:
         found: Tensor = self._encoder(torch.from_numpy(vectors).to(self._weight.device, self._weight.dtype))
         return found
 
-    def pieces(self) -> Iterator[Tensor]:
-        """All rows in order."""
-        for start in range(0, len(self), PIECE):
+    def pieces(self, share: Share = ALONE) -> Iterator[Tensor]:
+        """The rows of a process in order: those of its share of the pieces."""
+        for start in share.mine(range(0, len(self), PIECE)):
             yield self.piece(start)
 
     def take(self, indices: np.ndarray) -> Tensor:

@@ -9,10 +9,11 @@ The paper chooses K "based on the validation accuracy" (A.2). No test question i
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cirf.distributed import Share, is_main, settled
 from cirf.errors import CirfError
@@ -22,6 +23,9 @@ from cirf.recipe.schema import Finetune, Recipe
 from cirf.stages import data, models, scores
 from cirf.stages.context import Context
 from cirf.store.files import to_json, write_atomic, write_rows
+
+if TYPE_CHECKING:
+    from cirf.codebook.centering import Representation
 
 
 def embeddings(context: Context, work: Path) -> dict[str, Any]:
@@ -49,7 +53,7 @@ def embeddings(context: Context, work: Path) -> dict[str, Any]:
 
 
 def codebook(context: Context, size: int, work: Path) -> dict[str, Any]:
-    """Learn K codes of the backbone's width and name each segment's (eq. 5-10)."""
+    """Learn K codes of the backbone's width and name each segment's (eq. 5-10). Processes share the training."""
     import numpy as np
 
     from cirf.codebook.centering import mean_of, represent
@@ -59,6 +63,7 @@ def codebook(context: Context, size: int, work: Path) -> dict[str, Any]:
     from cirf.lm.backbone import pick_device
 
     section = context.recipe.codebook.model_copy(update={"size": size})
+    share = Share.of_launch()
     width = context.width
     device = pick_device(context.recipe.backbone.device)
     training_ids = {problem.id for problem in context.train()}
@@ -71,6 +76,8 @@ def codebook(context: Context, size: int, work: Path) -> dict[str, Any]:
     embedder = context.recipe.embeddings.model_dump(include={"model", "revision", *WORDING})
     seed, questions = context.recipe.seed, tensors.get("questions")
     if section.reuse:
+        if not share.main:
+            return {}
         book = Codebook.load(Path(section.reuse))
         book.check(width=width, embedder=embedder, size=size, representation=section.representation)
         kind, single_step, known = book.representation, book.single_step, book.corpus_mean
@@ -80,12 +87,16 @@ def codebook(context: Context, size: int, work: Path) -> dict[str, Any]:
     else:
         chosen = np.flatnonzero(in_training)
         kind, single_step, known = section.representation, section.single_step, mean_of(Picked(vectors, chosen))
-        represented = represent(vectors, groups, kind, single_step, seed, questions, corpus_mean=known, scratch=scratch)
+        centred = partial(represent, vectors, groups, kind, single_step, seed, questions, corpus_mean=known, scratch=scratch)
+        represented = _for_all(centred, vectors.shape, scratch, share)
         try:
+            progress = context.progress if share.main else SILENT
             picked = Picked(represented.vectors, chosen)
-            book, assigned, report = train(picked, width, section, seed, work, context.progress, device)
+            book, assigned, report = train(picked, width, section, context.recipe.seed, work, progress, device, share)
         except CirfError as error:
             raise CirfError(f"codebook-{size}: {error}") from None
+        if not share.main:
+            return {}
         book = book.described(corpus_mean=represented.corpus_mean, embedder=embedder)
         codes = book.encode(represented.vectors)
         codes[chosen] = assigned
@@ -98,6 +109,18 @@ def codebook(context: Context, size: int, work: Path) -> dict[str, Any]:
     ]
     write_rows(work / "codes.jsonl", rows)
     return {"rows": len(codes), "codes": size}
+
+
+def _for_all(represent: Callable[[], Representation], shape: tuple[int, ...], file: Path, share: Share) -> Representation:
+    """What is quantised. If it is too large for memory, the main process writes the ``file``, and the others read it."""
+    import numpy as np
+
+    from cirf.codebook.centering import Representation
+    from cirf.codebook.rows import FileRows, on_disk
+
+    made = represent() if share.main or not on_disk(shape) else None
+    share.settled(lambda: None)
+    return made or Representation(FileRows(file, (shape[0], shape[1])), np.empty(0, np.float32), 0)
 
 
 CHOICE = "codebook-size"

@@ -113,7 +113,7 @@ class Planner:
 
         def book(size: int) -> StagePlan:
             how, vectors = keys.codebook(recipe, size), self.steps | {"embeddings": embeddings}
-            return self._add(f"codebook-{size}", how, vectors, codes.codebook, size, version=3)
+            return self._add(f"codebook-{size}", how, vectors, codes.codebook, size, version=3, divided=True)
 
         return {size: book(size) for size in dict.fromkeys((recipe.codebook.codes, *recipe.codebook.sizes))}
 
