@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes.util
+import os
 import platform
 import subprocess
 import sys
@@ -13,11 +15,15 @@ import torch
 from cirf.cpu import memory
 from cirf.cpu.number_formats import computed_in
 
+JEMALLOC = ctypes.util.find_library("jemalloc") if platform.system() == "Linux" else None
+ALLOCATORS = ["", *([JEMALLOC] if JEMALLOC else [])]
 
-def _run(code: str, *arguments: str) -> list[int]:
-    """The numbers that code prints in a process of its own."""
+
+def _run(code: str, preloaded: str, *arguments: str) -> list[int]:
+    """The numbers that code prints in a process with an allocator of its own."""
     command = [sys.executable, "-c", code, str(Path(memory.__file__).parents[2]), *arguments]
-    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
+    started = os.environ | {"LD_PRELOAD": preloaded}
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True, env=started)
     return [int(word) for word in done.stdout.split()]
 
 
@@ -38,8 +44,9 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc alone has the switch")
 @pytest.mark.parametrize("size", [8, 48])  # MiB, below and above the largest block that a threshold keeps in the heap
-def test_memory_asked_for_again_is_not_faulted_in_again(size: int) -> None:
-    faults = {how: _run(CODE, how, str(size))[0] for how in ("keep", "default")}
+@pytest.mark.parametrize("preloaded", ALLOCATORS)
+def test_memory_asked_for_again_is_not_faulted_in_again(preloaded: str, size: int) -> None:
+    faults = {how: _run(CODE, preloaded, how, str(size))[0] for how in ("keep", "default")}
     assert faults["keep"] < faults["default"] / 10, faults
 
 
@@ -61,8 +68,9 @@ print(full, held(), sum(block[-1] == ord("x") for block in blocks))
 
 
 @pytest.mark.skipif(platform.system() != "Linux" or platform.libc_ver()[0] != "glibc", reason="glibc alone has the switch")
-def test_holes_are_handed_back_and_what_is_used_stays() -> None:
-    full, left, whole = _run(HOLES)
+@pytest.mark.parametrize("preloaded", ALLOCATORS)
+def test_holes_are_handed_back_and_what_is_used_stays(preloaded: str) -> None:
+    full, left, whole = _run(HOLES, preloaded)
     assert full - left > 150 * 1024 and whole == 25  # KiB, of 175 MiB of holes
 
 

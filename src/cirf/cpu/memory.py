@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import platform
 from pathlib import Path
 from typing import Any
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4  # glibc's malloc.h
+_EVERY_ARENA = 4096  # jemalloc's MALLCTL_ARENAS_ALL
 _SHARE = 4  # of the memory that is left, one part
 _STEP = 64 * 2**20  # bytes by which the heap grows
 
 
 def keep_freed_memory() -> bool:
-    """Make this process keep the memory it frees; returns whether that is possible: with glibc.
+    """Make this process keep the memory it frees; returns whether that is possible (with glibc, or with jemalloc if the process
+    was started with it: ``LD_PRELOAD``).
 
     An update on the CPU casts every weight, makes every gradient and frees both. By default that goes back to the system, which
     clears it page by page when it is needed again (``benchmarks/updates.py`` measures the cost). From then on the process keeps
     freed memory, more with every update due to fragmentation, until `release_freed_memory`.
     """
+    if (preloaded := _jemalloc()) is not None:
+        return _never_decay(preloaded)
     library = _glibc()
     if library is None:
         return False
@@ -30,12 +35,39 @@ def keep_freed_memory() -> bool:
 
 
 def release_freed_memory() -> bool:
-    """Return kept freed memory to the system once; returns whether there was any.
+    """Return kept freed memory to the system once; returns whether that was possible, with glibc whether there was any.
 
     Blocks of ever new sizes leave holes that no longer fit, so a process that returns nothing grows.
     """
+    if (preloaded := _jemalloc()) is not None:
+        return _control(preloaded, f"arena.{_EVERY_ARENA}.purge")
     library = _glibc()
     return library is not None and library.malloc_trim(0) == 1
+
+
+def _jemalloc() -> ctypes.CDLL | None:
+    """The allocator of this process, if that is jemalloc."""
+    own = ctypes.CDLL(None) if os.name == "posix" else None
+    return own if hasattr(own, "mallctl") else None
+
+
+def _never_decay(library: ctypes.CDLL) -> bool:
+    """Make jemalloc keep all freed memory: in future arenas, then in existing ones, of which not every number is in use."""
+    count = ctypes.c_uint()
+    size = ctypes.c_size_t(ctypes.sizeof(count))
+    if library.mallctl(b"arenas.narenas", ctypes.byref(count), ctypes.byref(size), None, ctypes.c_size_t(0)):
+        return False
+    kinds = ("dirty_decay_ms", "muzzy_decay_ms")
+    kept = all([_control(library, f"arenas.{kind}", ctypes.c_ssize_t(-1)) for kind in kinds])
+    for arena, kind in itertools.product(range(count.value), kinds):
+        _control(library, f"arena.{arena}.{kind}", ctypes.c_ssize_t(-1))
+    return kept
+
+
+def _control(library: ctypes.CDLL, name: str, value: Any = None) -> bool:
+    """Write one of jemalloc's settings, or run its action; returns whether it was accepted."""
+    given = (None, 0) if value is None else (ctypes.byref(value), ctypes.sizeof(value))
+    return bool(library.mallctl(name.encode(), None, None, given[0], ctypes.c_size_t(given[1])) == 0)
 
 
 def scarce() -> bool:
