@@ -570,6 +570,17 @@ def test_limit_takes_no_more_of_an_only_file_for_the_test_than_a_whole_run(
     assert found == counts  # of 40 rows, 8 are the test
 
 
+def test_limit_leaves_a_saved_codebook_and_a_saved_model_their_codes(
+    finished: Path, workshop: tinyrun.Workshop, tmp_path: Path
+) -> None:
+    saved = {"models": {"cirf_full": str(finished / "models/cirf_full")}}
+    for name, keys in (("reused", {"codebook__reuse": str(finished / "codebook-4")}), ("saved", saved)):
+        recipe = workshop.recipe(tmp_path / f"{name}.yaml", methods=["cirf_full"], **keys)
+        said = tinyrun.cirf("run", recipe, "--out", tmp_path / name, "--limit", "3", "--dry-run", "--json")
+        assert said.code == 0, said.err
+        assert ("codebook-4" in said.out) == (name == "reused")
+
+
 def test_limit_counts_problems_that_have_a_rationale(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     rows = tinyrun.sums(40)
     bare = tinyrun.write_jsonl(tmp_path / "bare.jsonl", [{"question": row["question"], "answer": row["answer"]} for row in rows])

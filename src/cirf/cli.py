@@ -380,6 +380,7 @@ def probe(
     as_json: Json = False,
 ) -> None:
     """Perturb functional tokens, thoughts or pauses, and compare answers."""
+    _share_cores(quiet)
     from cirf.commands.evaluate import EvaluateOptions, parse_probes
     from cirf.commands.evaluate import evaluate as run_and_report
     from cirf.endpoints.requests import allow
@@ -402,6 +403,7 @@ def without_results(
     as_json: Json = False,
 ) -> None:
     """Answer training and test questions with functional tokens alone."""
+    _share_cores(quiet)
     from cirf.commands.without_results import without_results as run_and_report
 
     run_and_report(folder, method, limit, quiet, as_json)

@@ -156,10 +156,11 @@ def limited(recipe: Recipe, limit: int | None) -> Recipe:
     """The recipe with at most ``limit`` training and test problems a task, and no more codes than that.
 
     Where rationales come from files, training problems are counted when they have one. The test split from a user's only file is
-    not larger than without the limit.
+    not larger than without the limit. A saved codebook, and that of a saved model, keep their number of codes.
     """
     if limit is None:
         return recipe
+    from cirf.methods import get as method_of
     from cirf.tasks import JSONL, get
     from cirf.tasks.loading.load import default_cut, source_files
 
@@ -183,7 +184,8 @@ def limited(recipe: Recipe, limit: int | None) -> Recipe:
         )
 
     tasks = tuple(few(entry) for entry in recipe.problems.tasks)
-    few_codes = {"size": min(recipe.codebook.codes, limit), "sizes": (), "chosen": False}
+    saved = recipe.codebook.reuse or any(method_of(name, recipe).functional for name in recipe.models)
+    few_codes = {"size": recipe.codebook.codes if saved else min(recipe.codebook.codes, limit), "sizes": (), "chosen": False}
     book = recipe.codebook.model_copy(update=few_codes)
     problems = recipe.problems.model_copy(update={"tasks": tasks, "limit": min(recipe.problems.limit or limit, limit)})
     return recipe.model_copy(update={"problems": problems, "codebook": book})

@@ -1,6 +1,6 @@
 """The schema of a sweep: one YAML file names a recipe and its runs.
 
-Reading and expanding lives in ``sweep_io.py``. Example::
+``sweep_load.py`` reads and expands it. Example::
 
     name: sizes
     recipe: quickstart
