@@ -1,7 +1,7 @@
 """The recipe: one YAML file describes one experiment; this schema defines all its keys.
 
 Every key carries its meaning, unit and default here, and the place in the paper where it has one; the tables of the
-documentation and ``cirf recipes --schema`` are written from these texts. YAML is read in ``load.py`` and written in ``write.py``.
+documentation and ``cirf recipes --schema`` are written from these texts. ``load.py`` reads and writes recipes.
 """
 
 from __future__ import annotations
