@@ -198,7 +198,7 @@ def _settings(trainer: str, section: Finetune, end: str, ids: Sequence[int]) -> 
     """The trainer's own settings as YAML: full fine-tuning by the recipe's numbers; paths are those of the exported folder."""
     import yaml
 
-    keys = _axolotl(section) if trainer == "axolotl" else _transformers(section)
+    keys = _trainer_keys(section, trainer == "axolotl")
     data: Mapping[str, Any]
     if trainer == "trl":
         data = {"model_name_or_path": START, "dtype": "float32", "dataset_name": "rows", "eos_token": end}
@@ -225,35 +225,22 @@ def _settings(trainer: str, section: Finetune, end: str, ids: Sequence[int]) -> 
     return note + str(yaml.safe_dump({**data, **keys, "output_dir": "trained"}, sort_keys=False))
 
 
-def _transformers(section: Finetune) -> dict[str, Any]:
-    schedule = {"cosine": "cosine_with_min_lr", "linear": "linear", "constant": "constant_with_warmup"}[section.lr_scheduler_type]
-    minimum = {"lr_scheduler_kwargs": {"min_lr_rate": section.min_lr_ratio}} if section.lr_scheduler_type == "cosine" else {}
-    return {
-        "num_train_epochs": section.epochs,
-        "per_device_train_batch_size": section.batch_size,
-        "gradient_accumulation_steps": section.gradient_accumulation_steps,
-        "learning_rate": section.learning_rate,
-        "lr_scheduler_type": schedule,
-        **minimum,
-        "warmup_steps": section.warmup_steps,
-        "weight_decay": section.weight_decay,
-        "max_grad_norm": section.max_grad_norm,
-        "bf16": section.bf16,
-    }
+_SHARED = ("gradient_accumulation_steps", "learning_rate", "warmup_steps", "weight_decay", "max_grad_norm", "bf16")
+_SHARED += ("adam_beta1", "adam_beta2", "adam_epsilon")
+"""Keys of the recipe that the trainers know by the same names."""
 
 
-def _axolotl(section: Finetune) -> dict[str, Any]:
-    minimum = {"cosine_min_lr_ratio": section.min_lr_ratio} if section.lr_scheduler_type == "cosine" else {}
-    return {
-        "num_epochs": section.epochs,
-        "micro_batch_size": section.batch_size,
-        "gradient_accumulation_steps": section.gradient_accumulation_steps,
-        "learning_rate": section.learning_rate,
-        "optimizer": "adamw_torch_fused",
-        "lr_scheduler": "constant_with_warmup" if section.lr_scheduler_type == "constant" else section.lr_scheduler_type,
-        **minimum,
-        "warmup_steps": section.warmup_steps,
-        "weight_decay": section.weight_decay,
-        "max_grad_norm": section.max_grad_norm,
-        "bf16": section.bf16,
-    }
+def _trainer_keys(section: Finetune, axolotl: bool) -> dict[str, Any]:
+    """The recipe's numbers by a trainer's names: axolotl's, or those of transformers' ``TrainingArguments``."""
+    shared, schedule = section.model_dump(include=set(_SHARED)), section.lr_scheduler_type
+    cosine = schedule == "cosine"
+    if axolotl:
+        keys: dict[str, Any] = {"num_epochs": section.epochs, "micro_batch_size": section.batch_size}
+        keys |= {"optimizer": "adamw_torch_fused", "lr_scheduler": "constant_with_warmup" if schedule == "constant" else schedule}
+        keys |= {"cosine_min_lr_ratio": section.min_lr_ratio} if cosine else {}
+    else:
+        keys = {"num_train_epochs": section.epochs, "per_device_train_batch_size": section.batch_size}
+        names = {"cosine": "cosine_with_min_lr", "linear": "linear", "constant": "constant_with_warmup"}
+        keys |= {"lr_scheduler_type": names[schedule]}
+        keys |= {"lr_scheduler_kwargs": {"min_lr_rate": section.min_lr_ratio}} if cosine else {}
+    return keys | shared
