@@ -69,7 +69,9 @@ def test_an_answer_of_several_runs_has_its_own_seconds(finished: Path, tmp_path:
     answers, times = run / "evaluation" / "cot" / "sums.jsonl", run / "latency" / "timings.json"
     rows = read_rows(answers)
     write_rows(answers, [row | {"run": number} for number in range(2) for row in rows])
-    timed = [{"method": "cot", "task": "sums", "id": rows[0]["id"], "run": number, "seconds": 1.0 + number} for number in range(2)]
+    timed = [
+        {"method": "cot", "task": "sums", "id": rows[0]["id"], "run": number, "seconds": 1.0 + number} for number in range(2)
+    ]
     write_atomic(times, json.dumps({"rows": timed}))
     write([Run(run, lambda: json.loads((finished / "report.json").read_text()))], tmp_path / "archive")
     found = pandas.read_parquet(tmp_path / "archive" / "answers.parquet")

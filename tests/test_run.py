@@ -16,7 +16,7 @@ import pytest
 import tinyrun
 import torch
 
-from cirf.commands.run import print_table
+from cirf.commands.run import print_methods
 from cirf.environment import processor
 from cirf.lm.backbone import load_model, load_tokenizer
 from cirf.lm.prompt import encode
@@ -108,12 +108,12 @@ def test_the_table_fits_eighty_columns_and_cuts_nothing_off(capsys: pytest.Captu
         "well_formed": 0.99,
     }
     row |= {"latency_mean_s": 14.289, "latency_p50_s": 4.289, "latency_p95_s": None}
-    print_table({"methods": {"chain_of_draft": row}})
+    print_methods({"methods": {"chain_of_draft": row}})
     lines = capsys.readouterr().out.splitlines()
     assert max(len(line.rstrip()) for line in lines) <= 80
     said = next(line for line in lines if "chain_of_draft" in line)
     assert said.split() == ["chain_of_draft", "90.4%", "(86.0-93.5)", "1319", "133.5", "14.3", "-", "99.0%", "62.1%", "2.0%"]
-    print_table({"methods": {"a_method_of_somebody_with_a_very_long_name_of_its_own": row}})
+    print_methods({"methods": {"a_method_of_somebody_with_a_very_long_name_of_its_own": row}})
     long = capsys.readouterr().out
     assert "a_method_of_somebody_with_a_very_long_name_of_its_own 90.4%" in " ".join(long.split()) and "…" not in long
 

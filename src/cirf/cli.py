@@ -273,7 +273,6 @@ def report(
     look_only(trust)
     from cirf.commands.analyze import write_picture
     from cirf.commands.run import write_report
-    from cirf.errors import CirfError
 
     if picture is not None:
         write_picture(folder, picture, domain or "all", without or [])
@@ -296,7 +295,6 @@ def analyze(
     look_only(trust)
     from cirf.commands.analyze import analyze as make
     from cirf.commands.analyze import show_analyses
-    from cirf.errors import CirfError
 
     if listing:
         show_analyses(as_json)

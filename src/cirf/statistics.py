@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from statistics import NormalDist
+from statistics import NormalDist, fmean
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
@@ -217,18 +217,15 @@ def wilson(successes: float, n: int) -> Interval:
     return Interval(low, high)
 
 
-def mean(values: Sequence[float]) -> float:
-    """The mean, free of the order of summation; ``ValueError`` on nothing."""
-    if not values:
-        raise ValueError("the mean of nothing")
-    return math.fsum(values) / len(values)
+mean = fmean
+"""The mean, free of the order of summation; ``ValueError`` on nothing."""
 
 
 def spread(values: Sequence[float]) -> float:
     """The standard deviation of these very values (divided by their number, not one less), as the paper's ± over three runs is:
     its digits come out so and not otherwise. ``ValueError`` on nothing."""
     centre = mean(values)
-    return math.sqrt(mean([(value - centre) ** 2 for value in values]))
+    return math.sqrt(mean((value - centre) ** 2 for value in values))
 
 
 def mcnemar(wins: int, losses: int) -> float:

@@ -225,14 +225,14 @@ def _settings(trainer: str, section: Finetune, end: str, ids: Sequence[int]) -> 
     return note + str(yaml.safe_dump({**data, **keys, "output_dir": "trained"}, sort_keys=False))
 
 
-_SHARED = ("gradient_accumulation_steps", "learning_rate", "warmup_steps", "weight_decay", "max_grad_norm", "bf16")
-_SHARED += ("adam_beta1", "adam_beta2", "adam_epsilon")
+_SHARED = {"gradient_accumulation_steps", "learning_rate", "warmup_steps", "weight_decay", "max_grad_norm", "bf16"}
+_SHARED |= {"adam_beta1", "adam_beta2", "adam_epsilon"}
 """Keys of the recipe that the trainers know by the same names."""
 
 
 def _trainer_keys(section: Finetune, axolotl: bool) -> dict[str, Any]:
     """The recipe's numbers by a trainer's names: axolotl's, or those of transformers' ``TrainingArguments``."""
-    shared, schedule = section.model_dump(include=set(_SHARED)), section.lr_scheduler_type
+    shared, schedule = section.model_dump(include=_SHARED), section.lr_scheduler_type
     cosine = schedule == "cosine"
     if axolotl:
         keys: dict[str, Any] = {"num_epochs": section.epochs, "micro_batch_size": section.batch_size}
