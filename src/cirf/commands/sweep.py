@@ -7,10 +7,8 @@
     OUT/stages.jsonl                  a row for each stage that was begun: where it comes from
     OUT/PART/POINT/                   a run's folder
 
-The state of the stages of many runs: which are done, which can be taken over, which have to be made.
-
-A stage's key hashes the contents of its inputs, which are not known before they are made. Here a stage that is still to be made
-is represented by its own key: two equal requests have the same one.
+A stage's key hashes the contents of its inputs, which are not known before they are made. In a forecast a stage that is still to
+be made is represented by its own key: two equal requests have the same one.
 """
 
 from __future__ import annotations

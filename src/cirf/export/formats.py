@@ -1,17 +1,13 @@
 """Tasks and training rows in the formats of other programs.
 
-Tasks for EleutherAI's lm-evaluation-harness: a YAML file and a file of rows each, to be found with ``--include_path``; and a
-Python file each for inspect_ai, which reads the same rows and answers.
+Tasks for EleutherAI's lm-evaluation-harness are a YAML file and a file of rows each, to be found with ``--include_path``; for
+inspect_ai a Python file each, with the same rows. In the form ``generate`` prompt and cap are a method's, and the answer is read
+after the last ``</cirf>``, ``</think>``, ``####`` or functional token. In the form ``choice`` the likelihood of each answer is
+scored, which compares a model before and after fine-tuning whatever the form of its answers.
 
-Two forms. ``generate``: the prompt and cap are a method's, and the answer is read after the last
-``</cirf>``, ``</think>``, ``####`` or functional token; so our models are evaluated unchanged, and the harness does not need this
-package. ``choice``: the likelihood of each answer after the question, for tasks whose answers can be listed; it compares a model
-before and after fine-tuning independently of the form of its answers.
-
-Training rows in the formats of other trainers make each train on the same ids as ours. Our prompt ends with the opening delimiter
-where the chat template writes it (``vocabulary.opening: prompt``), and a template that renders a finished conversation does not:
-its assistant's turn would lack the delimiter, and often ends with a line break that is no target of ours. So rows hold the
-rendered prompt, and what follows it, as text:
+Training rows make each trainer train on the same ids as ours. They hold the rendered prompt and what follows it as text, since a
+chat template that renders a finished conversation writes no opening delimiter (``vocabulary.opening: prompt``), and often a line
+break that is no target of ours:
 
 * TRL and unsloth: ``prompt`` and ``completion``. They encode both in one piece, and add the end token.
 * LLaMA-Factory: ``instruction`` and ``output`` under its template ``empty``; encoded apart, with the end token in the output.

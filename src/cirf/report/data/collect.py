@@ -4,20 +4,11 @@ A worked example, cut short::
 
     {"name": "quickstart", "reference": "cirf_full",
      "methods": {"cirf_full": {"accuracy": 0.78, "n": 200, "interval": [0.72, 0.83], "tokens": 18.2, "latency_mean_s": 0.31,
-                               "latency_p50_s": 0.29, "latency_p95_s": 0.46, "truncated": 0.0, "unparsed": 0.0,
-                               "tasks": {"coin_flip": {...the same...}}, ...}},
+                               "truncated": 0.0, "unparsed": 0.0, "tasks": {"coin_flip": {...the same...}}, ...}},
      "verdict": {"use": "cirf_full", "sentence": "use cirf_full: 78.0 % right with 18 tokens; ...", "n": 200, "majority": 0.26,
-                 "against": {"method": "sft_cot", "difference": -0.02, "p": 0.4, "token_ratio": 7.2, "speedup": 6.1, ...}, ...},
+                 "against": {"method": "sft_cot", "difference": -0.02, "p": 0.4, "token_ratio": 7.2, ...}, ...},
      "comparisons": {"cot": {"n": 200, "difference": -0.03, "p": 0.31, "p_holm": 0.62, "speedup": 6.1, ...}},
-     "codebook": {"size": 64, "used": 60, "segments": 5120, "written": 902,
-                  "transitions": {"traces": 1005, "pairs": [[16, 23, 41], ...], "first": [[16, 97], ...], "last": [...]},
-                  "codes": [{"code": 16, "label": "divides", "count": 311, "written": 58, "examples": [...],
-                             "distinct": 309, "segments": [["gsm8k", "48 / 2 = 24 ..."], ...],
-                             "neighbours": [[23, 0.41], ...],
-                             "answers": {"questions": 52, "answers": 52, "right": 0.73, "interval": [0.6, 0.83]}}]},
-     "questions": {"of": 690, "shown": 690, "length": 4000, "cut": 0,
-                   "rows": [{"task": "gsm8k", "id": "gsm8k/test/0", "question": "...", "gold": "18", "answers":
-                             {"cirf_full": {"correct": True, "codes": [[16, "18"]], "answer": "18", "tokens": 9, ...}}}]}, ...}
+     "codebook": {"size": 64, "used": 60, "codes": [{"code": 16, "label": "divides", "count": 311, ...}, ...], ...}, ...}
 
 Parts that a run does not have (an untrained method's model, a run without codes) are missing or ``None``. For the codes, their
 transitions and the questions see `cirf.report.data.codes`.
