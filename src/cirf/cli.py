@@ -674,17 +674,13 @@ def data_get(
         typer.Argument(metavar="NAME...", help="Benchmarks, rationales, single files or all (see `cirf data list`)."),
     ] = None,
     out: DataOut = None,
-    shown: Annotated[bool, typer.Option("--list", help="List the files; fetch nothing.")] = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Fetch benchmarks and public rationales; again: resume it."""
-    from cirf.commands import data as fetching
+    from cirf.commands.data import get
 
-    if shown:
-        fetching.listing(out, as_json)
-    else:
-        fetching.get(names or [], out, quiet, as_json)
+    get(names or [], out, quiet, as_json)
 
 
 @data_app.command("list")

@@ -22,14 +22,13 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from cirf.analysis.source import is_functional, read_codes
 from cirf.compression.search import Path as Removals
 from cirf.evaluation.harness import Row
 from cirf.evaluation.protocols import PROTOCOLS, rows_asked
 from cirf.evaluation.self_consistency import with_fallback
 from cirf.rationales.segmentation import PAPER_SHARE_DROPPED
 from cirf.report.advice import read_verdict, writes_tokens
-from cirf.report.data.codes import read_functions, read_questions
+from cirf.report.data.codes import read_functions, read_questions, shown_answer
 from cirf.report.data.measures import (
     comparable,
     comparisons,
@@ -338,15 +337,8 @@ def _example(problem: Row, task: str, answers: Mapping[str, Row]) -> dict[str, A
         "question": problem["question"],
         "choices": problem.get("choices"),
         "gold": problem["answer"],
-        "answers": {method: _answer(row) for method, row in answers.items()},
+        "answers": {method: {"output": row["output"], **shown_answer(row)} for method, row in answers.items()},
     }
-
-
-def _answer(row: Row) -> dict[str, Any]:
-    shown = {key: row[key] for key in ("output", "parsed", "correct", "tokens", "truncated")}
-    if is_functional(row["output"]):
-        shown |= {"codes": [list(pair) for pair in read_codes(row["output"])], "answer": row["answer"]}
-    return shown
 
 
 def read_voting(run: RunView, recipe: Mapping[str, Any], methods: Collection[str]) -> Data | None:
