@@ -64,6 +64,20 @@ def test_its_answers_are_a_table_with_a_row_an_answer(archived: Path, finished: 
     assert set(answers["run"]) == {"run"}
 
 
+def test_an_answer_of_several_runs_has_its_own_seconds(finished: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(finished, tmp_path / "run")
+    answers, times = run / "evaluation" / "cot" / "sums.jsonl", run / "latency" / "timings.json"
+    rows = read_rows(answers)
+    write_rows(answers, [row | {"run": number} for number in range(2) for row in rows])
+    timed = [
+        {"method": "cot", "task": "sums", "id": rows[0]["id"], "run": number, "seconds": 1.0 + number} for number in range(2)
+    ]
+    write_atomic(times, json.dumps({"rows": timed}))
+    write([Run(run, lambda: json.loads((finished / "report.json").read_text()))], tmp_path / "archive")
+    found = pandas.read_parquet(tmp_path / "archive" / "answers.parquet")
+    assert sorted(found[found.method == "cot"].seconds.dropna()) == [1.0, 2.0]
+
+
 def test_its_report_has_the_run_s_numbers(archived: Path, finished: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(archived, tmp_path / "copy")
     assert tinyrun.cirf("report", copy).code == 0

@@ -166,6 +166,13 @@ def test_one_that_comes_of_ours_may_have_settings_of_its_own_alone(tmp_path: Pat
     assert method.start is None and method.target(example).endswith("3")
 
 
+@pytest.mark.parametrize("section", ["3", "text", "[1]"])
+def test_settings_of_a_file_that_are_no_group_of_keys(section: str) -> None:
+    text = f"name: r\nmethods: [mine.py]\nvariants: {{mine: {section}}}\nproblems: {{tasks: [{{task: gsm8k}}]}}"
+    with pytest.raises(CirfError, match=r"recipe, line 3: variants\.mine: expected a group of keys"):
+        parse(text)
+
+
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     for named, key in (("methods: [none.py]", "variants.none.method"), ("variants: {x: {method: none.py}}", "variants.x.method")):
         recipe = parse(f"name: r\n{named}\nproblems: {{tasks: [{{task: gsm8k}}]}}")

@@ -16,7 +16,7 @@ import pytest
 import tinyrun
 import torch
 
-from cirf.commands.run import print_table
+from cirf.commands.run import print_methods
 from cirf.environment import processor
 from cirf.lm.backbone import load_model, load_tokenizer
 from cirf.lm.prompt import encode
@@ -108,12 +108,12 @@ def test_the_table_fits_eighty_columns_and_cuts_nothing_off(capsys: pytest.Captu
         "well_formed": 0.99,
     }
     row |= {"latency_mean_s": 14.289, "latency_p50_s": 4.289, "latency_p95_s": None}
-    print_table({"methods": {"chain_of_draft": row}})
+    print_methods({"methods": {"chain_of_draft": row}})
     lines = capsys.readouterr().out.splitlines()
     assert max(len(line.rstrip()) for line in lines) <= 80
     said = next(line for line in lines if "chain_of_draft" in line)
     assert said.split() == ["chain_of_draft", "90.4%", "(86.0-93.5)", "1319", "133.5", "14.3", "-", "99.0%", "62.1%", "2.0%"]
-    print_table({"methods": {"a_method_of_somebody_with_a_very_long_name_of_its_own": row}})
+    print_methods({"methods": {"a_method_of_somebody_with_a_very_long_name_of_its_own": row}})
     long = capsys.readouterr().out
     assert "a_method_of_somebody_with_a_very_long_name_of_its_own 90.4%" in " ".join(long.split()) and "…" not in long
 
@@ -568,6 +568,17 @@ def test_limit_takes_no_more_of_an_only_file_for_the_test_than_a_whole_run(
     files = ("train.jsonl", "validation.jsonl", "test/sums.jsonl")
     found = [len(read_rows(tmp_path / "run" / "problems" / name)) for name in files]
     assert found == counts  # of 40 rows, 8 are the test
+
+
+def test_limit_leaves_a_saved_codebook_and_a_saved_model_their_codes(
+    finished: Path, workshop: tinyrun.Workshop, tmp_path: Path
+) -> None:
+    saved = {"models": {"cirf_full": str(finished / "models/cirf_full")}}
+    for name, keys in (("reused", {"codebook__reuse": str(finished / "codebook-4")}), ("saved", saved)):
+        recipe = workshop.recipe(tmp_path / f"{name}.yaml", methods=["cirf_full"], **keys)
+        said = tinyrun.cirf("run", recipe, "--out", tmp_path / name, "--limit", "3", "--dry-run", "--json")
+        assert said.code == 0, said.err
+        assert ("codebook-4" in said.out) == (name == "reused")
 
 
 def test_limit_counts_problems_that_have_a_rationale(workshop: tinyrun.Workshop, tmp_path: Path) -> None:

@@ -66,6 +66,7 @@ def test_every_trainer_trains_on_the_ids_that_we_train_on(finished: Path, tmp_pa
     summary = json.loads(said.out)
     tokenizer = AutoTokenizer.from_pretrained(out / "start")
     settings = yaml.safe_load((out / "config.yaml").read_text())
+    assert (settings["learning_rate"], settings["adam_beta2"], settings["adam_epsilon"]) == (0.01, 0.999, 1e-8)
     if trainer == "llama-factory":
         info = json.loads((out / "dataset_info.json").read_text())[settings["dataset"]]
         assert info["columns"] == {"prompt": "instruction", "response": "output"} and (out / info["file_name"]).is_file()

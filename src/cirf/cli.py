@@ -273,7 +273,6 @@ def report(
     look_only(trust)
     from cirf.commands.analyze import write_picture
     from cirf.commands.run import write_report
-    from cirf.errors import CirfError
 
     if picture is not None:
         write_picture(folder, picture, domain or "all", without or [])
@@ -296,7 +295,6 @@ def analyze(
     look_only(trust)
     from cirf.commands.analyze import analyze as make
     from cirf.commands.analyze import show_analyses
-    from cirf.errors import CirfError
 
     if listing:
         show_analyses(as_json)
@@ -380,6 +378,7 @@ def probe(
     as_json: Json = False,
 ) -> None:
     """Perturb functional tokens, thoughts or pauses, and compare answers."""
+    _share_cores(quiet)
     from cirf.commands.evaluate import EvaluateOptions, parse_probes
     from cirf.commands.evaluate import evaluate as run_and_report
     from cirf.endpoints.requests import allow
@@ -402,6 +401,7 @@ def without_results(
     as_json: Json = False,
 ) -> None:
     """Answer training and test questions with functional tokens alone."""
+    _share_cores(quiet)
     from cirf.commands.without_results import without_results as run_and_report
 
     run_and_report(folder, method, limit, quiet, as_json)
@@ -674,17 +674,13 @@ def data_get(
         typer.Argument(metavar="NAME...", help="Benchmarks, rationales, single files or all (see `cirf data list`)."),
     ] = None,
     out: DataOut = None,
-    shown: Annotated[bool, typer.Option("--list", help="List the files; fetch nothing.")] = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Fetch benchmarks and public rationales; again: resume it."""
-    from cirf.commands import data as fetching
+    from cirf.commands.data import get
 
-    if shown:
-        fetching.listing(out, as_json)
-    else:
-        fetching.get(names or [], out, quiet, as_json)
+    get(names or [], out, quiet, as_json)
 
 
 @data_app.command("list")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from typing import Protocol
@@ -24,6 +24,27 @@ def printable(text: str) -> str:
 def write_line(text: str) -> None:
     """A line on standard output, of texts that may be from elsewhere."""
     print(printable(text))
+
+
+def print_table(titles: Sequence[str], rows: Iterable[Sequence[str] | None], texts: int = 1) -> None:
+    """A table on standard output; the first ``texts`` columns are texts, the others numbers. ``None`` is a line.
+
+    Its width is fixed: in a narrow window wrapped lines are better than truncated cells.
+    """
+    from rich.box import SIMPLE
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=SIMPLE, pad_edge=False, collapse_padding=True)
+    for place, title in enumerate(titles):
+        table.add_column(title, justify="left" if place < texts else "right", no_wrap=True)
+    for row in rows:
+        if row is None:
+            table.add_section()
+        else:
+            table.add_row(*(escape(printable(cell)) for cell in row))
+    Console(width=200).print(table)
 
 
 class Advance(Protocol):

@@ -1,34 +1,23 @@
 """Intervals and tests: whether two methods differ on the same questions.
 
-Intervals of means come from resampling the items, the bias-corrected and accelerated bootstrap.
-
-A worked example::
+Intervals of means are of the bias-corrected and accelerated bootstrap (Efron 1987; several samples as in Davison and Hinkley
+1997, 5.3.2), since times and lengths have a long right tail. Items are drawn within their task, with all their runs::
 
     mean_interval([[1.0, 2.0, 4.0, 9.0]])                      -> Interval(1.75, 7.75)
-    mean_interval([[1.0, 0.0, 1.0], [0.5, 0.0, 1.0]])          -> of the mean over six items, three drawn in each task
     mean_interval([[1.0, 0.0, 1.0], [0.5, 0.0]], [0.5, 0.5])   -> of the mean of two tasks' means
     mean_interval([[3.0]])                                     -> None: one item says nothing of others
+    wilson(45, 60)                                             -> Interval(0.6277..., 0.8422...)
+    compare({"a": 1, "b": 0}, {"a": 1, "b": 1})                -> Comparison(n=2, difference=-0.5, ..., p=1.0)
 
-Items are drawn within their task, since an evaluation fixes how many each task has, and an item is drawn with all its runs,
-since runs repeat items. BCa and not the plain percentiles, because times and lengths have a long right tail, to which the
-percentiles of few items pay too little heed. Source: Efron 1987, "Better bootstrap confidence intervals"; several samples as
-in Davison and Hinkley 1997, 5.3.2.
-
-`left_out` and `interval` leave out one group of units at a time: for measures such as mutual information, which resampling would
-inflate, because a unit drawn twice agrees with itself. Source: Wolter 2007, "Introduction to Variance Estimation", chapter 4 (the
-random group jackknife).
-
-Intervals of shares, and comparisons::
-
-    wilson(45, 60)                                  -> Interval(0.6277..., 0.8422...)
-    compare({"a": 1, "b": 0}, {"a": 1, "b": 1})     -> Comparison(n=2, difference=-0.5, ..., p=1.0)
+`left_out` and `interval` leave out one group of units at a time (random group jackknife, Wolter 2007, chapter 4): for measures
+such as mutual information, which resampling would inflate, because a unit drawn twice agrees with itself.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from statistics import NormalDist
+from statistics import NormalDist, fmean
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
@@ -217,18 +206,15 @@ def wilson(successes: float, n: int) -> Interval:
     return Interval(low, high)
 
 
-def mean(values: Sequence[float]) -> float:
-    """The mean, free of the order of summation; ``ValueError`` on nothing."""
-    if not values:
-        raise ValueError("the mean of nothing")
-    return math.fsum(values) / len(values)
+mean = fmean
+"""The mean, free of the order of summation; ``ValueError`` on nothing."""
 
 
 def spread(values: Sequence[float]) -> float:
     """The standard deviation of these very values (divided by their number, not one less), as the paper's ± over three runs is:
     its digits come out so and not otherwise. ``ValueError`` on nothing."""
     centre = mean(values)
-    return math.sqrt(mean([(value - centre) ** 2 for value in values]))
+    return math.sqrt(mean((value - centre) ** 2 for value in values))
 
 
 def mcnemar(wins: int, losses: int) -> float:

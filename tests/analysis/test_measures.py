@@ -25,7 +25,7 @@ from cirf.analysis.accuracy import FUNCTIONAL
 from cirf.analysis.analysis import AnalysisResult, MissingInputError, get
 from cirf.analysis.clustering import clustering, measure
 from cirf.analysis.geometry import measures, pairwise_cosines
-from cirf.analysis.predictability import predicted
+from cirf.analysis.predictability import gather, predicted
 from cirf.analysis.scaling_law import drawn, fit
 from cirf.analysis.source import Source
 from cirf.statistics import interval, left_out
@@ -305,6 +305,17 @@ def test_the_steps_own_vectors_predict_codes_that_were_made_of_them_and_the_mode
     rows = {row["known"]: row for row in get("predictability").make(Source([run])).tables[0].rows}
     assert rows[ITSELF]["loss"] < 0.3 and rows[ITSELF]["right"] > 0.98 and rows[PLACE]["loss"] > 1.3
     assert [row["loss"] for name, row in rows.items() if "cirf_" in name] == [1.25]
+
+
+def test_the_mean_of_rationales_of_one_step_is_that_of_the_codebook(tmp_path):
+    run = made.run(tmp_path, {"cirf_full": {"sums": 0.5}}, codes={"sums": [[0], [1], [2]]}, codebook__size=SIZE)
+    run.recipe["codebook"].update(representation="mean_centered", single_step="corpus_mean")
+    (tmp_path / "embeddings").mkdir()
+    vectors = np.array([[1.0, 0.0], [3.0, 0.0], [90.0, 0.0]], dtype=np.float32)
+    save_file({"segments": vectors}, tmp_path / "embeddings" / "embeddings.safetensors")
+    path = tmp_path / "problems" / "train.jsonl"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:2]))  # the third is held out
+    assert gather(run, SIZE).vectors.tolist() == [[-1.0, 0.0], [1.0, 0.0]]
 
 
 def test_codes_that_are_all_the_same_are_predicted(tmp_path):

@@ -16,7 +16,6 @@ from cirf.recipe import load as recipe_io
 from cirf.recipe import sweep_load as sweep_io
 from cirf.recipe import yaml as yaml_text
 from cirf.recipe.sweep import overlap
-from cirf.recipe.write import dump
 
 BASE = "name: small\nrecipe:\n  name: base\n  problems:\n    tasks:\n      - task: gsm8k\n      - task: svamp\n"
 ONE = BASE + "parts:\n  - name: one\n"  # `one` is on line 9
@@ -285,7 +284,7 @@ def test_a_shipped_sweep_parses_every_point_and_bears_the_name_of_its_file(sweep
 
 def test_a_shipped_sweep_written_in_full_is_the_same(sweep_file: Path) -> None:
     sweep = sweep_io.load(str(sweep_file)).sweep
-    assert sweep_io.parse(dump(sweep)).sweep == sweep
+    assert sweep_io.parse(recipe_io.dump(sweep)).sweep == sweep
 
 
 def test_sweeps_are_not_among_the_recipes() -> None:

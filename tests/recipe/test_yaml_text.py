@@ -7,7 +7,7 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cirf.recipe.yaml import YamlError, block, inline, parse, scalar
+from cirf.recipe.yaml import YamlError, inline, parse, scalar, write
 
 # A lone surrogate is no text: it cannot be written to a file.
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
@@ -65,17 +65,19 @@ def test_lists_and_groups_on_one_line_read_back(value: object) -> None:
     assert parse(f"key: {inline(value)}").value["key"] == value
 
 
-@given(st.text(st.sampled_from("ab #:-|'\"\\\n é€"), max_size=30))
+@given(st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(TEXT, inner), max_leaves=8))
 @example("one\n\ntwo\n")
 @example(" one\ntwo")
 @example("one\n \n")
-def test_a_block_holds_its_text_exactly_or_declines(text: str) -> None:
-    lines = text.removesuffix("\n").split("\n")
-    fits = len(lines) > 1 and lines[0][:1] not in ("", " ") and lines[-1].strip(" ") != ""
-    written = block(text, "    ")
-    assert (written is not None) == fits
-    document = f"top:\n  key: {written if fits else scalar(text)}\n  next: 1"
-    assert parse(document).value == {"top": {"key": text, "next": 1}}
+@example({"1e5": ["1e5", 1e5, "0x10", "010", "no", "~", ""]})
+def test_what_is_written_reads_back(value: object) -> None:
+    text = write({"top": {"key": value, "next": 1}})
+    assert parse(text).value == yaml.safe_load(text) == {"top": {"key": value, "next": 1}}
+
+
+@given(st.text(st.sampled_from("ab #:-|'\"\\\n é€"), max_size=30))
+def test_a_text_of_several_lines_reads_back(text: str) -> None:
+    assert parse(write({"top": {"key": text, "next": 1}})).value == {"top": {"key": text, "next": 1}}
 
 
 def test_lines_are_those_of_the_keys() -> None:

@@ -117,8 +117,9 @@ def gather(run: Run, size: int) -> StepTable:
         kind, single = run.key("codebook.representation"), run.key("codebook.single_step")
         if kind in ("mean_centered", "raw"):
             rows = np.concatenate([np.arange(begins[place], begins[place + 1]) for place, _ in chosen])
-            picked, mean = Picked(vectors, rows), mean_of(vectors)
-            seen = represent(picked, groups[rows], kind, single, 0, corpus_mean=mean).vectors[:]
+            training = np.concatenate([np.arange(begins[place], begins[place + 1]) for place, _ in kept])
+            mean = mean_of(Picked(vectors, training))  # as for the codebook: without the held-out questions
+            seen = represent(Picked(vectors, rows), groups[rows], kind, single, 0, corpus_mean=mean).vectors[:]
     each = np.repeat(np.arange(len(chosen)), lengths)
     return StepTable(
         codes=np.concatenate(codes),

@@ -1,15 +1,11 @@
-"""The input of analyses: one run, or the runs of a sweep, each with its report's data and its files.
+"""The input of analyses: one run, or the runs of a sweep, each with its report's data and its files, read on first access.
 
-Everything is read on first access and kept: several analyses use the same rows.
-
-The paper's own values, each marked as theirs wherever it is shown, are in ``published.json``: a list of rows a table:
-``statistics`` (dataset statistics), ``main`` (main results, accuracy in percent, seconds an answer, standard deviations over
-three runs), ``representation`` and ``initialisation`` (accuracy in percent by task), ``geometry`` (functional token geometry),
-``clustering`` (intrinsic clustering, K = 128).
+The paper's own values, marked as theirs wherever they are shown, are in ``published.json``, a list of rows a table; accuracies
+are in percent, times in seconds an answer.
 
 Traces are read here for display: ``<cirf><cirf_016>48<cirf_023>72</cirf>72`` is the trace ``[(16, "48"), (23, "72")]``.
-`lm.vocabulary` reads traces too, but importing it imports torch, which takes seconds that a report does not need. A test checks
-that the two agree.
+`lm.vocabulary` reads traces too, but imports torch, which takes seconds that a report does not need; a test checks that both
+agree.
 """
 
 from __future__ import annotations

@@ -3,11 +3,9 @@
 A file comes from the hub, through the task that reads it; from addresses at a commit, unchanged or converted; or, if there is no
 checkable address, it is brought by the user.
 
-Converts published rationale files to rows of ``question``, ``rationale``, ``answer`` and, where there is one,
-``id``: of training questions, and of those the rationales that end in the right answer.
-
-Each function gets the downloaded files in the catalogue's order and the data folder. Missing content raises ``KeyError`` or
-``ValueError``.
+The converters take the downloaded files in the catalogue's order and the data folder, and give rows of ``question``,
+``rationale``, ``answer`` and, where there is one, ``id``: of training questions, those rationales that end in the right answer.
+Missing content raises ``KeyError`` or ``ValueError``.
 """
 
 from __future__ import annotations

@@ -15,10 +15,9 @@ import os
 import re
 import shutil
 import warnings
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from cirf.assets.catalogue import ASSETS, FORMAT, PREFIX, Asset, find
@@ -33,16 +32,6 @@ _CLOSE = 0.1
 """Largest relative difference between an output matrix and the embedding that quantisation alone explains. Two 4-bit to
 8-bit copies of one matrix are 4 % (0.5B) and 7 % (1.5B) apart; unrelated matrices of similar norm, 140 %. The choice of the copy
 does not change the loss: 1.6697 against 1.6696 a token, with both in use 1.6687 (0.5B, GSM8K)."""
-
-
-def unpack_zip(file: Path, folder: Path) -> None:
-    """Unpack an archive of a model folder; a member outside of it is refused with ``CirfError``."""
-    with zipfile.ZipFile(file) as archive:
-        for info in archive.infolist():
-            name = PurePosixPath(info.filename)
-            if name.is_absolute() or ".." in name.parts or "\\" in info.filename or info.external_attr >> 28 == 0xA:
-                raise CirfError(f"{file}: the archive is refused: its member {info.filename} would land outside of its folder")
-        archive.extractall(folder)
 
 
 def convert_gguf(file: Path, folder: Path, progress: Progress) -> None:
@@ -315,7 +304,7 @@ def _make(asset: Asset, folder: Path, downloads: Path, progress: Progress) -> No
     if asset.form == "gguf":
         convert_gguf(file, made, progress)
     else:
-        unpack_zip(file, made)
+        shutil.unpack_archive(file, made, "zip")
     (made / _FILES).write_text(to_json(_hashes(made)))
     (made / _MARKER).write_text(to_json(_marker(asset)))
     if folder.exists():

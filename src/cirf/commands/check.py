@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from cirf.commands.run import with_data
 from cirf.errors import CirfError
-from cirf.progress import printable, write_line
+from cirf.progress import print_table, printable, write_line
 from cirf.rationales.collect import other_answers, unmatched
 from cirf.recipe.load import load, parse
 from cirf.recipe.schema import FIELDS, Recipe
@@ -251,25 +251,17 @@ def _print_row(row: Mapping[str, Any]) -> None:
 
 
 def _print(made: dict[str, Any]) -> None:
-    from rich.box import SIMPLE
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=SIMPLE, pad_edge=False)
-    table.add_column("task")
-    titles = ("answers", "problems", "usable", "segmentable", "steps a row", "empty results", "rationale", "trace", "speed-up")
-    for title in titles:
-        table.add_column(title, justify="right")
-    rows = made["tasks"] | ({"all": made["total"]} if len(made["tasks"]) > 1 else {})
-    for name, row in rows.items():
+    titles = ("task", "answers", "problems", "usable", "segmentable", "steps a row", "empty results")
+    table = []
+    for name, row in (made["tasks"] | ({"all": made["total"]} if len(made["tasks"]) > 1 else {})).items():
         steps = f"{row['steps']['mean']:.1f}" if row["steps"] and row["usable"] else "-"
         sizes = ("-", "-", "-")
         if row["usable"]:
             sizes = (f"{row['rationale_tokens']:.0f}", f"{row['trace_tokens']:.0f}", f"{row['speedup']:.1f}x")
         empty = f"{row['share_results_empty']:.1%}" if row["usable"] else "-"
         counts = (f"{row['problems']:,}", f"{row['usable']:,}", _share(row["share_segmentable"]))
-        table.add_row(name, made["answers"].get(name, ""), *counts, steps, empty, *sizes)
-    Console(width=120).print(table)
+        table.append((name, made["answers"].get(name, ""), *counts, steps, empty, *sizes))
+    print_table((*titles, "rationale", "trace", "speed-up"), table)
     for file in made["unusable"]:
         write_line(file["summary"])
     for name, row in made["tasks"].items():

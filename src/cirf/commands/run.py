@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cirf.errors import CirfError
-from cirf.progress import for_terminal, printable, write_line
+from cirf.progress import for_terminal, print_table, write_line
 from cirf.recipe.load import load, open_run
 from cirf.recipe.schema import Recipe, TaskEntry, Variant
 from cirf.store.paths import user_path
@@ -156,10 +156,11 @@ def limited(recipe: Recipe, limit: int | None) -> Recipe:
     """The recipe with at most ``limit`` training and test problems a task, and no more codes than that.
 
     Where rationales come from files, training problems are counted when they have one. The test split from a user's only file is
-    not larger than without the limit.
+    not larger than without the limit. A saved codebook, and that of a saved model, keep their number of codes.
     """
     if limit is None:
         return recipe
+    from cirf.methods import get as method_of
     from cirf.tasks import JSONL, get
     from cirf.tasks.loading.load import default_cut, source_files
 
@@ -183,7 +184,8 @@ def limited(recipe: Recipe, limit: int | None) -> Recipe:
         )
 
     tasks = tuple(few(entry) for entry in recipe.problems.tasks)
-    few_codes = {"size": min(recipe.codebook.codes, limit), "sizes": (), "chosen": False}
+    saved = recipe.codebook.reuse or any(method_of(name, recipe).functional for name in recipe.models)
+    few_codes = {"size": recipe.codebook.codes if saved else min(recipe.codebook.codes, limit), "sizes": (), "chosen": False}
     book = recipe.codebook.model_copy(update=few_codes)
     problems = recipe.problems.model_copy(update={"tasks": tasks, "limit": min(recipe.problems.limit or limit, limit)})
     return recipe.model_copy(update={"problems": problems, "codebook": book})
@@ -256,7 +258,7 @@ def write_report(folder: Path, as_json: bool) -> None:
 def _print_report(folder: Path, data: dict[str, Any]) -> None:
     from cirf.report.data.settings import seen_before
 
-    print_table(data)
+    print_methods(data)
     for line in _by_majority(data["voting"]):
         write_line(line)
     if data["probes"]:
@@ -274,26 +276,17 @@ def _print_report(folder: Path, data: dict[str, Any]) -> None:
         write_line(data["verdict"]["sentence"])
 
 
-def print_table(data: dict[str, Any]) -> None:
+def print_methods(data: dict[str, Any]) -> None:
     """The methods as a table on standard output."""
-    from rich.box import SIMPLE
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(box=SIMPLE, pad_edge=False, collapse_padding=True)
-    table.add_column("method", no_wrap=True)
-    for title in ("accuracy\n(95 %)", "n", "to-\nkens", "s\nmean", "\np95", "in\nform", "trun-\ncated", "un-\nparsed"):
-        table.add_column(title, justify="right", no_wrap=True)
 
     def seconds(value: float | None) -> str:
         return "-" if value is None else f"{value:.2f}" if value < 10 else f"{value:.1f}"
 
-    for name, row in data["methods"].items():
-        low, high = row["interval"]
-        table.add_row(
-            escape(printable(name)),
-            f"{row['accuracy']:.1%} ({100 * low:.1f}-{100 * high:.1f})",
+    titles = ("method", "accuracy\n(95 %)", "n", "to-\nkens", "s\nmean", "\np95", "in\nform", "trun-\ncated", "un-\nparsed")
+    rows = [
+        (
+            name,
+            _share(row),
             str(row["n"]),
             f"{row['tokens']:.1f}",
             *(seconds(row[f"latency_{part}_s"]) for part in ("mean", "p95")),
@@ -301,42 +294,32 @@ def print_table(data: dict[str, Any]) -> None:
             f"{row['truncated']:.1%}",
             f"{row['unparsed']:.1%}",
         )
-    Console(width=200).print(table)  # a fixed width: in a narrow window wrapped lines are better than truncated cells
+        for name, row in data["methods"].items()
+    ]
+    print_table(titles, rows)
+
+
+def _share(row: Mapping[str, Any]) -> str:
+    """An accuracy with its interval."""
+    low, high = row["interval"]
+    return f"{row['accuracy']:.1%} ({100 * low:.1f}-{100 * high:.1f})"
 
 
 def print_probes(data: Mapping[str, Mapping[str, Any]]) -> None:
     """The probes of every method as a table on standard output."""
-    from rich.box import SIMPLE
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(box=SIMPLE, pad_edge=False, collapse_padding=True)
-    table.add_column("method", no_wrap=True)
-    table.add_column("probe", no_wrap=True)
     titles = ("accuracy\n(95 %)", "n", "against none\n(95 %)", "p,\ncorrected", "perturbed", "another\nanswer", "as the\nother's")
-    for title in titles:
-        table.add_column(title, justify="right", no_wrap=True)
+    rows = []
     for method, found in data.items():
         for name, row in found["probes"].items():
-            low, high = row["interval"]
-            pair = row.get("against")
             compared = ("", "")
-            if pair:
+            if pair := row.get("against"):
                 points, (least, most) = 100 * pair["difference"], pair["interval"]
                 p = pair["p"] if pair["p_holm"] is None else pair["p_holm"]
                 compared = (f"{points:+.1f} ({100 * least:+.1f} to {100 * most:+.1f})", "< 0.001" if p < 0.001 else f"{p:.3f}")
-            table.add_row(
-                escape(printable(method)),
-                escape(printable(name)),
-                f"{row['accuracy']:.1%} ({100 * low:.1f}-{100 * high:.1f})",
-                str(row["n"]),
-                *compared,
-                "" if name == "none" else f"{row['changed']:.1%}",
-                "" if name == "none" else f"{row['moved']:.1%}",
-                f"{row['as_partner']:.1%}" if "as_partner" in row else "",
-            )
-    Console(width=200).print(table)
+            shares = ("", "") if name == "none" else (f"{row['changed']:.1%}", f"{row['moved']:.1%}")
+            other = f"{row['as_partner']:.1%}" if "as_partner" in row else ""
+            rows.append((method, name, _share(row), str(row["n"]), *compared, *shares, other))
+    print_table(("method", "probe", *titles), rows, texts=2)
 
 
 def _by_majority(voting: Mapping[str, Any] | None) -> list[str]:
@@ -344,14 +327,10 @@ def _by_majority(voting: Mapping[str, Any] | None) -> list[str]:
     if voting is None:
         return []
 
-    def share(row: Mapping[str, Any]) -> str:
-        low, high = row["interval"]
-        return f"{row['accuracy']:.1%} ({100 * low:.1f}-{100 * high:.1f})"
-
     def curve(rows: Sequence[tuple[int, Mapping[str, Any]]]) -> str:
-        return ", ".join(f"{share(row)} by {votes} vote{'s' if votes > 1 else ''}" for votes, row in rows)
+        return ", ".join(f"{_share(row)} by {votes} vote{'s' if votes > 1 else ''}" for votes, row in rows)
 
-    other = f"; {voting['against']}, one answer: {share(voting['alone'])}" if voting["against"] else ""
+    other = f"; {voting['against']}, one answer: {_share(voting['alone'])}" if voting["against"] else ""
     lines = [f"{voting['method']}: {curve([(row['votes'], row) for row in voting['curve']])}{other}"]
     if voting["fallback"]:
         joint = curve([(row["votes"], row["fallback"]) for row in voting["curve"]])

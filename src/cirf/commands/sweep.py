@@ -7,10 +7,8 @@
     OUT/stages.jsonl                  a row for each stage that was begun: where it comes from
     OUT/PART/POINT/                   a run's folder
 
-The state of the stages of many runs: which are done, which can be taken over, which have to be made.
-
-A stage's key hashes the contents of its inputs, which are not known before they are made. Here a stage that is still to be made
-is represented by its own key: two equal requests have the same one.
+A stage's key hashes the contents of its inputs, which are not known before they are made. In a forecast a stage that is still to
+be made is represented by its own key: two equal requests have the same one.
 """
 
 from __future__ import annotations
@@ -26,6 +24,7 @@ from cirf.commands.run import save_report
 from cirf.commands.sweep_plan import RECORD, Run, SweepOptions, SweepPlan, plan, read_record
 from cirf.distributed import barrier, is_main, world_size
 from cirf.errors import CirfError
+from cirf.progress import print_table
 from cirf.store.files import RowLog, hash_json, to_json, write_atomic
 from cirf.store.integrity import LARGE
 from cirf.store.run_folder import RunFolder, StagePart, StagePlan, content_of, key_of
@@ -220,8 +219,7 @@ def dry(name: str, asked: SweepOptions, as_json: bool) -> None:
         details = {"name": planned.loaded.sweep.name, "out": str(planned.out), "stages": stages, "runs": rows}
         sys.stdout.write(to_json(details))
         return
-    _print_table(
-        planned,
+    _print_parts(
         ("done", "taken", "made"),
         ("done", "to take\nover", "to make"),
         [(row["part"], "", Counter(row["stages"].values())) for row in rows],
@@ -244,36 +242,23 @@ def _print_record(record: Mapping[str, Any], planned: SweepPlan) -> None:
         point = points[run.path]
         count = Counter({kind: len(point["stages"][kind]) for kind in ("made", "taken", "before", "open")})
         rows.append((_part_of(run, planned), point["state"], count))
-    _print_table(planned, ("made", "taken", "before", "open"), ("made", "taken\nover", "there\nbefore", "left"), rows)
+    _print_parts(("made", "taken", "before", "open"), ("made", "taken\nover", "there\nbefore", "left"), rows)
     print(f"sweep: {planned.out / RECORD}")
 
 
-def _print_table(
-    planned: SweepPlan, kinds: tuple[str, ...], titles: tuple[str, ...], rows: list[tuple[str, str, Counter[str]]]
-) -> None:
+def _print_parts(kinds: tuple[str, ...], titles: tuple[str, ...], rows: list[tuple[str, str, Counter[str]]]) -> None:
     """A line a part, and their sum: runs, requested stages, and their outcomes."""
-    from rich.box import SIMPLE
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=SIMPLE, pad_edge=False, collapse_padding=True)
-    table.add_column("part", no_wrap=True)
     ended = any(state for _, state, _ in rows)
-    for title in ("runs", *(("failed",) if ended else ()), "stages\nasked for", *titles):
-        table.add_column(title, justify="right", no_wrap=True)
 
-    def line(name: str, chosen: list[tuple[str, str, Counter[str]]]) -> None:
+    def line(name: str, chosen: list[tuple[str, str, Counter[str]]]) -> tuple[str, ...]:
         count = sum((each for _, _, each in chosen), Counter[str]())
         failed = (str(sum(state == "failed" for _, state, _ in chosen)),) if ended else ()
-        table.add_row(name, str(len(chosen)), *failed, str(count.total()), *(str(count[kind]) for kind in kinds))
+        return (name, str(len(chosen)), *failed, str(count.total()), *(str(count[kind]) for kind in kinds))
 
     parts = list(dict.fromkeys(part for part, _, _ in rows))
-    for part in parts:
-        line(part, [row for row in rows if row[0] == part])
-    if len(parts) > 1:
-        table.add_section()
-        line("in all", rows)
-    Console(width=200).print(table)
+    lines = [line(part, [row for row in rows if row[0] == part]) for part in parts]
+    totals = [None, line("in all", rows)] if len(parts) > 1 else []
+    print_table(("part", "runs", *(("failed",) if ended else ()), "stages\nasked for", *titles), [*lines, *totals])
 
 
 Content = Mapping[str, str] | str

@@ -42,12 +42,8 @@ def asker(
 
     Answers are kept in ``log``: a stopped evaluation requests only missing ones. A question that the server refuses,
     or does not answer after all retries, has an empty output, up to the share ``section.max_unanswered_share`` of the turns.
-
-    Args:
-        section: temperature, top_p and the method's endpoint.
-        name: the method, a key of ``section.endpoints``.
-        closing: the delimiter between the reasoning and the answer, for methods with functional tokens. Servers return the
-            two apart; they are joined again by it. ``None``: a server's reasoning is not part of the output.
+    ``closing``: the delimiter by which the reasoning and the answer, which servers return apart, are joined again; ``None``: a
+    server's reasoning is not part of the output.
 
     ``CirfError``: as `cirf.endpoints.fleet.ask` does, for too many questions without an answer, or where a server does not count
     tokens.

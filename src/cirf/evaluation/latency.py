@@ -1,22 +1,19 @@
 """Latency: one question at a time, from the prompt's text to the last token, apart from the accuracy run.
 
-Methods take turns at the same piece of work, so that drift of the machine affects all equally. A worked example: three methods,
-two of one checkpoint, on four pieces. In memory together::
+Methods take turns at the same piece of work, so that drift of the machine affects all equally. Three methods, two of one
+checkpoint, on four pieces, with all models in memory, and in two rounds if they do not fit::
 
     a: cot direct full | b: direct full cot | c: full cot direct | d: direct cot full
-
-If the models do not fit together, in two rounds::
-
     [cot direct] a b | [full] a b | [full] c d | [cot direct] c d
 
-A measurement can be resumed. Every timed turn is a row in a separate log as soon as it is over::
+Every timed turn is a row in a log as soon as it is over, so that a measurement can be resumed::
 
     {"facts": {"engine": "transformers 5.23.0", ...}}                 the first line: the setup of these times
     {"discarded": 12}                                                 number of earlier rows with other facts, if any
     {"load": {"together": true, "models": 3, ...}}                    an attempt begins
     {"method": "cot", "task": "svamp", "id": "svamp/test/3", "tokens": 131, "seconds": 2.41, ...}
 
-Everything returned depends on the clock, so it goes only into a file named ``timings.json``.
+All of it depends on the clock, so it goes only into a file named ``timings.json``.
 """
 
 from __future__ import annotations
@@ -26,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cirf.errors import CirfError
 from cirf.evaluation.harness import hide
@@ -37,9 +34,8 @@ from cirf.statistics import mean, mean_interval
 from cirf.store.files import RowLog
 
 if TYPE_CHECKING:
-    from cirf.evaluation.harness import Output
-    from cirf.lm.decoding.generate import TimedOutput
     from cirf.methods.base import Method
+    from cirf.stages.timing import LoadedModels
     from cirf.tasks.task import Task
 
 Row = dict[str, Any]
@@ -91,41 +87,6 @@ def _orders(methods: Sequence[str], count: int, seed: int) -> Iterator[tuple[str
         yield (*base[turned:], *base[:turned])
 
 
-class Engine(Protocol):
-    """What generates: the models of several methods, all at once or some at a time."""
-
-    @property
-    def groups(self) -> Sequence[Sequence[str]]: ...
-
-    @property
-    def together(self) -> bool:
-        """Whether all models are held in memory at once."""
-
-    def facts(self) -> Row:
-        """Engine, versions, device, threads and number format: the setup of a time."""
-
-    def loading(self) -> Row:
-        """How the models are held, for the record."""
-
-    def load(self, methods: Sequence[str]) -> None:
-        """Have these methods' models in memory."""
-
-    def render(self, method: str, prompt: str) -> str:
-        """The chat template around a user's turn."""
-
-    def one(self, method: str, prompt: str, cap: int, run: int = 0) -> TimedOutput:
-        """One answer at batch 1; another ``run`` draws another one."""
-
-    def sample(
-        self, method: str, prompt: str, cap: int, count: int, enough: Callable[[Mapping[int, Output]], bool]
-    ) -> tuple[Mapping[int, Output], int]:
-        """Of ``count`` sampled answers, decoded in one batch, those finished when ``enough`` are; and all tokens written."""
-
-    def memory(self, method: str) -> Row:
-        """``weights_bytes`` of a method's model, and ``growth_bytes``: the most that the last answer took on top of what was
-        allocated before (null if the device does not report it)."""
-
-
 class TimedRows(NamedTuple):
     """The rows in the order of the schedule, how the models were held in each life, and how many rows of another engine or
     machine were thrown away."""
@@ -145,7 +106,7 @@ class TimedPieces(NamedTuple):
 
 
 def take_turns(
-    engine: Engine,
+    engine: LoadedModels,
     pieces: TimedPieces,
     answer: Callable[[str, Piece], Row],
     seed: int,
@@ -227,7 +188,7 @@ def measure(
     methods: Mapping[str, Method],
     tasks: Mapping[str, Task],
     test: Mapping[str, Sequence[Problem]],
-    engine: Engine,
+    engine: LoadedModels,
     section: Evaluate,
     seed: int,
     progress: Progress,

@@ -1,29 +1,22 @@
 """Self-consistency: of many sampled answers the one that most of them give, and what it is worth (Wang et al., 2022).
 
 A worked example: the votes 9, 2.0, 2, 2 say 2, with three quarters that agree; 8, (not read), 3, (not read) say 8, the first
-of two that one vote each is for, with one quarter.
+of two that one vote each is for, with one quarter. An answer that could not be read counts in the share that agrees and wins no
+majority; one that was cut off counts as what is read in it, as in any evaluation.
 
-With ``m`` votes drawn, the accuracy of ``n`` votes is the mean over the ``m // n`` groups of ``n`` that follow each other (what
-remains after the last group is not counted). An answer that could not be read is a vote for nothing: it wins no
-majority, but it counts in the share that agrees. One that was cut off counts as what is read in it, as in any evaluation.
-
-Drawing ends when the remaining votes can no longer change the result. Of eight votes: of five that are in four say 2 and one says
-9. The three others could make four 9s, and of equally many the first given wins: not settled. A fifth vote for 2 settles it.
+With ``m`` votes drawn, the accuracy of ``n`` votes is the mean over the ``m // n`` groups of ``n`` that follow each other.
 
 Votes are drawn once and kept, one row a question, ``<task>.jsonl``::
 
     {"id": "test-3", "prompt": "Natalia ...", "gold": "72",
      "votes": [{"output": "<cirf_016>...</cirf>72", "parsed": "72", "correct": true, "tokens": 9, "truncated": false}, ...]}
 
-What the model wrote is kept apart from what is read in it, in a log that outlives the rows, one line a draw::
+What the model wrote is in a log that outlives the rows, one line a draw, so that only missing votes are drawn::
 
     {"key": "3f0c...", "task": "svamp", "id": "test-3", "first": 0, "outputs": [["<cirf_016>...</cirf>72", 9, false], ...]}
 
-So fewer votes are the first of those that are there, of more only the missing ones are drawn, and what only reads or counts
-votes otherwise draws none.
-
-Times are those of every number of votes, and of the one answer they are compared with, on the same questions, which take turns as
-methods do (`cirf.evaluation.latency`): from the prompt's text to the vote that settles the majority (`Election`).
+Times are from the prompt's text to the vote that settles the majority (`Election`); the numbers of votes, and the one answer
+they are compared with, take turns at each question (`cirf.evaluation.latency`).
 """
 
 from __future__ import annotations
@@ -37,7 +30,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cirf.errors import CirfError
 from cirf.evaluation.harness import Output, Questions, Row, hide, judge, read
-from cirf.evaluation.latency import Engine, Piece, TimedPieces, line_up, summarise, take_turns
+from cirf.evaluation.latency import Piece, TimedPieces, line_up, summarise, take_turns
 from cirf.progress import Progress
 from cirf.recipe.schema import Evaluate
 from cirf.records import Problem
@@ -46,6 +39,7 @@ from cirf.store.files import RowLog, hash_json, write_rows
 
 if TYPE_CHECKING:
     from cirf.methods.base import Method
+    from cirf.stages.timing import LoadedModels
     from cirf.tasks.task import Task
 
 
@@ -150,7 +144,7 @@ class Majority(NamedTuple):
 
 class Election:
     """``count`` votes, given in any order by their places. The winner is the answer that most give, of equally many the
-    one given first by place.
+    one given first by place. Of eight votes it is not settled where four say 2 and one says 9, since three more could say 9.
 
     ``agreement``: the threshold of a fallback; then it must also be settled whether this share of all votes agrees.
     ``None``: there is no fallback.
@@ -310,7 +304,7 @@ class VoteTiming(NamedTuple):
 def measure(
     contest: VoteTiming,
     questions: Questions,
-    engine: Engine,
+    engine: LoadedModels,
     section: Evaluate,
     seed: int,
     progress: Progress,

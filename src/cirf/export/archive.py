@@ -176,7 +176,7 @@ def _without_passages(value: Any) -> Any:
 def _answers(run: Run) -> list[Row]:
     path = run.file("latency", "timings.json")
     timed = (load_object(path) or {}).get("rows", []) if path else []
-    seconds = {(row["method"], row["task"], row["id"]): row["seconds"] for row in timed}
+    seconds = {(row["method"], row["task"], row["id"], row.get("run", 0)): row["seconds"] for row in timed}
     return [
         {
             "run": run.name,
@@ -184,7 +184,7 @@ def _answers(run: Run) -> list[Row]:
             "task": task,
             **{name: row.get(name) for name in _FIELDS},
             "codes": [code for code, _ in read_codes(row["output"]) if code is not None],
-            "seconds": seconds.get((method, task, row["id"])),
+            "seconds": seconds.get((method, task, row["id"], row["run"])),
         }
         for method in run.methods
         for task, rows in run.answers(method).items()

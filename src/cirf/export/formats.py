@@ -1,17 +1,13 @@
 """Tasks and training rows in the formats of other programs.
 
-Tasks for EleutherAI's lm-evaluation-harness: a YAML file and a file of rows each, to be found with ``--include_path``; and a
-Python file each for inspect_ai, which reads the same rows and answers.
+Tasks for EleutherAI's lm-evaluation-harness are a YAML file and a file of rows each, to be found with ``--include_path``; for
+inspect_ai a Python file each, with the same rows. In the form ``generate`` prompt and cap are a method's, and the answer is read
+after the last ``</cirf>``, ``</think>``, ``####`` or functional token. In the form ``choice`` the likelihood of each answer is
+scored, which compares a model before and after fine-tuning whatever the form of its answers.
 
-Two forms. ``generate``: the prompt and cap are a method's, and the answer is read after the last
-``</cirf>``, ``</think>``, ``####`` or functional token; so our models are evaluated unchanged, and the harness does not need this
-package. ``choice``: the likelihood of each answer after the question, for tasks whose answers can be listed; it compares a model
-before and after fine-tuning independently of the form of its answers.
-
-Training rows in the formats of other trainers make each train on the same ids as ours. Our prompt ends with the opening delimiter
-where the chat template writes it (``vocabulary.opening: prompt``), and a template that renders a finished conversation does not:
-its assistant's turn would lack the delimiter, and often ends with a line break that is no target of ours. So rows hold the
-rendered prompt, and what follows it, as text:
+Training rows make each trainer train on the same ids as ours. They hold the rendered prompt and what follows it as text, since a
+chat template that renders a finished conversation writes no opening delimiter (``vocabulary.opening: prompt``), and often a line
+break that is no target of ours:
 
 * TRL and unsloth: ``prompt`` and ``completion``. They encode both in one piece, and add the end token.
 * LLaMA-Factory: ``instruction`` and ``output`` under its template ``empty``; encoded apart, with the end token in the output.
@@ -198,7 +194,7 @@ def _settings(trainer: str, section: Finetune, end: str, ids: Sequence[int]) -> 
     """The trainer's own settings as YAML: full fine-tuning by the recipe's numbers; paths are those of the exported folder."""
     import yaml
 
-    keys = _axolotl(section) if trainer == "axolotl" else _transformers(section)
+    keys = _trainer_keys(section, trainer == "axolotl")
     data: Mapping[str, Any]
     if trainer == "trl":
         data = {"model_name_or_path": START, "dtype": "float32", "dataset_name": "rows", "eos_token": end}
@@ -225,35 +221,22 @@ def _settings(trainer: str, section: Finetune, end: str, ids: Sequence[int]) -> 
     return note + str(yaml.safe_dump({**data, **keys, "output_dir": "trained"}, sort_keys=False))
 
 
-def _transformers(section: Finetune) -> dict[str, Any]:
-    schedule = {"cosine": "cosine_with_min_lr", "linear": "linear", "constant": "constant_with_warmup"}[section.lr_scheduler_type]
-    minimum = {"lr_scheduler_kwargs": {"min_lr_rate": section.min_lr_ratio}} if section.lr_scheduler_type == "cosine" else {}
-    return {
-        "num_train_epochs": section.epochs,
-        "per_device_train_batch_size": section.batch_size,
-        "gradient_accumulation_steps": section.gradient_accumulation_steps,
-        "learning_rate": section.learning_rate,
-        "lr_scheduler_type": schedule,
-        **minimum,
-        "warmup_steps": section.warmup_steps,
-        "weight_decay": section.weight_decay,
-        "max_grad_norm": section.max_grad_norm,
-        "bf16": section.bf16,
-    }
+_SHARED = {"gradient_accumulation_steps", "learning_rate", "warmup_steps", "weight_decay", "max_grad_norm", "bf16"}
+_SHARED |= {"adam_beta1", "adam_beta2", "adam_epsilon"}
+"""Keys of the recipe that the trainers know by the same names."""
 
 
-def _axolotl(section: Finetune) -> dict[str, Any]:
-    minimum = {"cosine_min_lr_ratio": section.min_lr_ratio} if section.lr_scheduler_type == "cosine" else {}
-    return {
-        "num_epochs": section.epochs,
-        "micro_batch_size": section.batch_size,
-        "gradient_accumulation_steps": section.gradient_accumulation_steps,
-        "learning_rate": section.learning_rate,
-        "optimizer": "adamw_torch_fused",
-        "lr_scheduler": "constant_with_warmup" if section.lr_scheduler_type == "constant" else section.lr_scheduler_type,
-        **minimum,
-        "warmup_steps": section.warmup_steps,
-        "weight_decay": section.weight_decay,
-        "max_grad_norm": section.max_grad_norm,
-        "bf16": section.bf16,
-    }
+def _trainer_keys(section: Finetune, axolotl: bool) -> dict[str, Any]:
+    """The recipe's numbers by a trainer's names: axolotl's, or those of transformers' ``TrainingArguments``."""
+    shared, schedule = section.model_dump(include=_SHARED), section.lr_scheduler_type
+    cosine = schedule == "cosine"
+    if axolotl:
+        keys: dict[str, Any] = {"num_epochs": section.epochs, "micro_batch_size": section.batch_size}
+        keys |= {"optimizer": "adamw_torch_fused", "lr_scheduler": "constant_with_warmup" if schedule == "constant" else schedule}
+        keys |= {"cosine_min_lr_ratio": section.min_lr_ratio} if cosine else {}
+    else:
+        keys = {"num_train_epochs": section.epochs, "per_device_train_batch_size": section.batch_size}
+        names = {"cosine": "cosine_with_min_lr", "linear": "linear", "constant": "constant_with_warmup"}
+        keys |= {"lr_scheduler_type": names[schedule]}
+        keys |= {"lr_scheduler_kwargs": {"min_lr_rate": section.min_lr_ratio}} if cosine else {}
+    return keys | shared

@@ -1,6 +1,6 @@
 """The keys of a recipe as data: their meanings, types, and suggestions for misspelt keys.
 
-Everything is read from the schema in ``recipe.py``, or from another ``schema``, such as that of sweeps; nothing here is about a
+Everything is read from the schema in ``schema.py``, or from another ``schema``, such as that of sweeps; nothing here is about a
 single key. Keys are dotted paths in which ``*`` is any list position or user-chosen name: ``problems.tasks.*.train``.
 """
 

@@ -1,4 +1,4 @@
-"""Recipes as YAML files, read with actionable errors (`cirf.recipe.write` writes them)."""
+"""Recipes as YAML files, read with actionable errors, and written with every key: the copy that a run keeps."""
 
 from __future__ import annotations
 
@@ -19,14 +19,16 @@ from cirf.recipe import keys as recipe_keys
 from cirf.recipe import yaml as yaml_text
 from cirf.recipe.keys import dotted, found
 from cirf.recipe.schema import Recipe, Section, with_own_methods
-from cirf.recipe.write import dump
 from cirf.recipe.yaml import Document, YamlError
 from cirf.store.paths import refuse_archive, refuse_special, user_path, without_folders
 from cirf.store.row_files import is_row_file
 
 Validated = TypeVar("Validated", bound=Section)
 
-__all__ = ["dump", "load", "parse", "shipped"]
+
+def dump(recipe: Section) -> str:
+    """A recipe or a sweep as YAML: every key, in the schema's order. ``parse(dump(recipe)) == recipe``."""
+    return yaml_text.write(recipe.model_dump(mode="json"))
 
 
 def shipped() -> dict[str, Path]:

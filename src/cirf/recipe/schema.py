@@ -1,8 +1,7 @@
 """The recipe: one YAML file describes one experiment; this schema defines all its keys.
 
-Every key carries its meaning, unit and default here, and the place in the paper where it has one; the comments of the
-shipped recipes and of ``cirf recipes --schema`` are written from these texts. Reading and writing of YAML lives in
-``recipe_io.py``.
+Every key carries its meaning, unit and default here, and the place in the paper where it has one; the tables of the
+documentation and ``cirf recipes --schema`` are written from these texts. ``load.py`` reads and writes recipes.
 """
 
 from __future__ import annotations
@@ -560,5 +559,7 @@ def with_own_methods(given: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(named, list) or not files or not isinstance(variants, dict):
         return given
     stems = {path: re.sub(r"^[^A-Za-z0-9_]|[^A-Za-z0-9._-]", "_", PurePath(path).stem) for path in files}
-    own = {stem: {"method": path} | (variants.get(stem) or {}) for path, stem in stems.items()}
+    own = {
+        stem: {"method": path} | section for path, stem in stems.items() if isinstance(section := variants.get(stem) or {}, dict)
+    }
     return {**given, "methods": [stems.get(name, name) for name in named], "variants": variants | own}

@@ -13,10 +13,9 @@ from typing import Any
 from cirf.errors import CirfError
 from cirf.recipe import load as recipe_io
 from cirf.recipe.keys import found
-from cirf.recipe.load import is_sweep, override, read, read_text, shipped_files
+from cirf.recipe.load import dump, is_sweep, override, read, read_text, shipped_files
 from cirf.recipe.schema import Recipe
 from cirf.recipe.sweep import Sweep, SweepPart, overlap
-from cirf.recipe.write import dump
 from cirf.recipe.yaml import Document, Path, inline
 
 __all__ = ["LoadedSweep", "Point", "is_sweep", "load", "shipped"]

@@ -176,25 +176,26 @@ def inline(value: Any) -> str:
     return scalar(value)
 
 
-def block(text: str, indent: str) -> str | None:
-    """A text of several lines as a literal block (``|``), or ``None`` where that could not hold it exactly."""
-    body = text.removesuffix("\n")
-    lines = body.split("\n")
-    if len(lines) < 2 or not all(line.isprintable() for line in lines) or not lines[0].strip() or not lines[-1].strip():
-        return None
-    if lines[0][0] == " ":
-        return None
-    mark = "|" if text.endswith("\n") else "|-"
-    return mark + "".join(f"\n{indent}{line}" if line else "\n" for line in lines)
+class _Writer(yaml.SafeDumper):
+    """Lists of plain values on one line, texts of several lines as blocks, texts that look like something else in quotes."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
 
 
-def spread(value: Any, indent: str, width: int) -> str:
-    """A value as YAML after a key's colon: on its line if that ends before ``width``, else below it, one item per line."""
-    line = inline(value)
-    if isinstance(value, str):
-        return f" {block(value, indent) or line}"
-    if not isinstance(value, dict | list | tuple) or len(indent) + len(line) <= width:
-        return f" {line}"
-    if isinstance(value, dict):
-        return "".join(f"\n{indent}{scalar(key)}:{spread(item, f'{indent}  ', width)}" for key, item in value.items())
-    return "".join(f"\n{indent}- {spread(item, f'{indent}  ', width).lstrip()}" for item in value)
+def _text_node(writer: _Writer, text: str) -> yaml.Node:
+    style = "|" if "\n" in text else None if read_scalar(text) == text else '"'
+    return writer.represent_scalar("tag:yaml.org,2002:str", text, style)
+
+
+def _list_node(writer: _Writer, items: list[Any]) -> yaml.Node:
+    return writer.represent_sequence("tag:yaml.org,2002:seq", items, not any(isinstance(item, dict | list) for item in items))
+
+
+_Writer.add_representer(str, _text_node)
+_Writer.add_representer(list, _list_node)
+
+
+def write(value: Any) -> str:
+    """Plain values, lists and groups as YAML, a key a line, which this reader and those of YAML 1.1 read back the same."""
+    return str(yaml.dump(value, Dumper=_Writer, sort_keys=False, allow_unicode=True, width=118))

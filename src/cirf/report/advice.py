@@ -1,11 +1,6 @@
 """Which of a run's methods to use, in one sentence, decided on its test questions, and its comparison with prose trained on the
 same rows.
 
-::
-
-    use cirf_full: 61.0 % right with 21 tokens; sft_cot 63.0 % with 140 (difference not significant, n = 200);
-    direct_sft 24.0 % with 3
-
 It is the method with the fewest tokens among those that are significantly above always giving the most frequent answer and
 not significantly below the most accurate (`statistics.compare`, each pair by itself); of those about as short, the most accurate.
 If a shorter one may be far below but there are too few questions to decide, it is named for now, and the sentence says so.

@@ -55,7 +55,7 @@ def facts(context: Context) -> dict[str, Any]:
 
 
 class LoadedModels:
-    """The models of a run's methods in memory, as `cirf.evaluation.latency.Engine` asks for them.
+    """The models of a run's methods in memory, for `cirf.evaluation.latency`.
 
     ``turns`` maps each turn's name to its method; without it each of the recipe's methods has one turn.
     Methods that answer with the same checkpoint share one model. All models are held at once if, all being as large as the
@@ -105,6 +105,7 @@ class LoadedModels:
         return {"together": together, "models": count, "weights_bytes": weights, "free_bytes": free}
 
     def facts(self) -> dict[str, Any]:
+        """Engine, versions, device, threads and number format: the setup of a time."""
         return facts(self.context)
 
     def load(self, methods: Sequence[str]) -> None:
@@ -142,7 +143,7 @@ class LoadedModels:
         return timed
 
     def sample(self, method: str, prompt: str, cap: int, count: int, enough: Any) -> Any:
-        """Votes: sampled answers to one prompt in one batch, until ``enough`` are finished."""
+        """Of ``count`` sampled answers, decoded in one batch, those finished when ``enough`` are; and all tokens written."""
         from cirf.lm.decoding import generate as decode
 
         voting, seed = self.context.recipe.evaluate.voting, self.context.recipe.seed

@@ -1,17 +1,10 @@
 """The functional tokens of a run: the function of each, where it is written, the accuracy of answers with it, and its nearest
-codes.
+codes; and every evaluated question with what each method answered, limited in size.
 
-Which function follows which in the training traces is counted pair by pair. A worked example: the traces ``3 7`` and ``3 3 7``
-have five steps, of which three follow another one::
+Which function follows which in the training traces is counted pair by pair. The traces ``3 7`` and ``3 3 7`` have five steps, of
+which three follow another one::
 
     {"traces": 2, "pairs": [[3, 7, 2], [3, 3, 1]], "first": [[3, 2]], "last": [[7, 2]]}
-
-Every step but a trace's first has one before it, every step but its last one after it. So the counts of the pairs sum to
-steps minus traces, and those of one code's pairs with its firsts (or lasts) to the steps that carry it.
-
-Every evaluated question is kept with what each method answered, for the trace explorer, limited in size. What does not fit is cut
-or left out, and reported: ``{"of": 690, "shown": 690, "length": 1000, "cut": 12, "rows": [...]}`` says that all 690 questions are
-there and 12 texts end after 1000 characters.
 """
 
 from __future__ import annotations
@@ -290,12 +283,18 @@ def _question(task: str, item: str, problem: Row | None, answers: Mapping[str, S
     }
 
 
-def _answer(rows: Sequence[Row]) -> Data:
-    row = min(rows, key=lambda one: one["run"])
+def shown_answer(row: Row) -> Data:
+    """What is shown of an answer, and of a functional trace its ``codes`` ([[code, result], ...]) and ``answer``."""
     shown = {key: row[key] for key in ("correct", "parsed", "truncated", "tokens")}
     if is_functional(row["output"]):
         shown |= {"codes": [list(pair) for pair in read_codes(row["output"])], "answer": row["answer"]}
-    else:
+    return shown
+
+
+def _answer(rows: Sequence[Row]) -> Data:
+    row = min(rows, key=lambda one: one["run"])
+    shown = shown_answer(row)
+    if "codes" not in shown:
         shown["output"] = row["output"].strip()
     if len(rows) > 1:
         shown["runs"] = [sum(1 for one in rows if one["correct"]), len(rows)]

@@ -4,20 +4,11 @@ A worked example, cut short::
 
     {"name": "quickstart", "reference": "cirf_full",
      "methods": {"cirf_full": {"accuracy": 0.78, "n": 200, "interval": [0.72, 0.83], "tokens": 18.2, "latency_mean_s": 0.31,
-                               "latency_p50_s": 0.29, "latency_p95_s": 0.46, "truncated": 0.0, "unparsed": 0.0,
-                               "tasks": {"coin_flip": {...the same...}}, ...}},
+                               "truncated": 0.0, "unparsed": 0.0, "tasks": {"coin_flip": {...the same...}}, ...}},
      "verdict": {"use": "cirf_full", "sentence": "use cirf_full: 78.0 % right with 18 tokens; ...", "n": 200, "majority": 0.26,
-                 "against": {"method": "sft_cot", "difference": -0.02, "p": 0.4, "token_ratio": 7.2, "speedup": 6.1, ...}, ...},
+                 "against": {"method": "sft_cot", "difference": -0.02, "p": 0.4, "token_ratio": 7.2, ...}, ...},
      "comparisons": {"cot": {"n": 200, "difference": -0.03, "p": 0.31, "p_holm": 0.62, "speedup": 6.1, ...}},
-     "codebook": {"size": 64, "used": 60, "segments": 5120, "written": 902,
-                  "transitions": {"traces": 1005, "pairs": [[16, 23, 41], ...], "first": [[16, 97], ...], "last": [...]},
-                  "codes": [{"code": 16, "label": "divides", "count": 311, "written": 58, "examples": [...],
-                             "distinct": 309, "segments": [["gsm8k", "48 / 2 = 24 ..."], ...],
-                             "neighbours": [[23, 0.41], ...],
-                             "answers": {"questions": 52, "answers": 52, "right": 0.73, "interval": [0.6, 0.83]}}]},
-     "questions": {"of": 690, "shown": 690, "length": 4000, "cut": 0,
-                   "rows": [{"task": "gsm8k", "id": "gsm8k/test/0", "question": "...", "gold": "18", "answers":
-                             {"cirf_full": {"correct": True, "codes": [[16, "18"]], "answer": "18", "tokens": 9, ...}}}]}, ...}
+     "codebook": {"size": 64, "used": 60, "codes": [{"code": 16, "label": "divides", "count": 311, ...}, ...], ...}, ...}
 
 Parts that a run does not have (an untrained method's model, a run without codes) are missing or ``None``. For the codes, their
 transitions and the questions see `cirf.report.data.codes`.
@@ -31,14 +22,13 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from cirf.analysis.source import is_functional, read_codes
 from cirf.compression.search import Path as Removals
 from cirf.evaluation.harness import Row
 from cirf.evaluation.protocols import PROTOCOLS, rows_asked
 from cirf.evaluation.self_consistency import with_fallback
 from cirf.rationales.segmentation import PAPER_SHARE_DROPPED
 from cirf.report.advice import read_verdict, writes_tokens
-from cirf.report.data.codes import read_functions, read_questions
+from cirf.report.data.codes import read_functions, read_questions, shown_answer
 from cirf.report.data.measures import (
     comparable,
     comparisons,
@@ -347,15 +337,8 @@ def _example(problem: Row, task: str, answers: Mapping[str, Row]) -> dict[str, A
         "question": problem["question"],
         "choices": problem.get("choices"),
         "gold": problem["answer"],
-        "answers": {method: _answer(row) for method, row in answers.items()},
+        "answers": {method: {"output": row["output"], **shown_answer(row)} for method, row in answers.items()},
     }
-
-
-def _answer(row: Row) -> dict[str, Any]:
-    shown = {key: row[key] for key in ("output", "parsed", "correct", "tokens", "truncated")}
-    if is_functional(row["output"]):
-        shown |= {"codes": [list(pair) for pair in read_codes(row["output"])], "answer": row["answer"]}
-    return shown
 
 
 def read_voting(run: RunView, recipe: Mapping[str, Any], methods: Collection[str]) -> Data | None:
