@@ -1,4 +1,4 @@
-"""Benchmark data: fetched, checked, fetched again after a cut, converted; brought by hand; read by recipes without a folder."""
+"""Benchmark data: fetched, checked, gone on with after a cut, converted; brought by hand; read by recipes without a folder."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ ROWS = "".join(f'{{"question": "What is {number} + 1?", "final_ans": "{number + 
 
 
 class Server:
-    """Files at paths. One in ``cuts`` breaks off after so many bytes, once."""
+    """Files at paths. One in ``cuts`` breaks off after so many bytes, once; without ``ranges`` files are given whole alone."""
 
     def __init__(self, files: dict[str, bytes]) -> None:
-        self.files, self.cuts = files, dict[str, int]()
-        self.asked: list[str] = []
+        self.files, self.cuts, self.ranges = files, dict[str, int](), True
+        self.asked: list[tuple[str, str | None]] = []
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
@@ -70,16 +70,22 @@ def _handler(server: Server) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
 
         def do_GET(self) -> None:
-            path = self.path.lstrip("/")
-            server.asked.append(path)
+            path, wanted = self.path.lstrip("/"), self.headers.get("Range")
+            server.asked.append((path, wanted))
             if path not in server.files:
                 self.send_error(404)
                 return
+            begun = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted and server.ranges else 0
             data = server.files[path]
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(data)))
+            if begun >= len(data):
+                self.send_error(416)
+                return
+            self.send_response(206 if begun else 200)
+            if begun:
+                self.send_header("Content-Range", f"bytes {begun}-{len(data) - 1}/{len(data)}")
+            self.send_header("Content-Length", str(len(data) - begun))
             self.end_headers()
-            self.wfile.write(data[: server.cuts.pop(path, len(data))])
+            self.wfile.write(data[begun : server.cuts.pop(path, len(data))])
 
         def log_message(self, *_: Any) -> None:
             """Nothing on standard error."""
@@ -133,26 +139,37 @@ def test_another_hash_is_refused_and_the_other_files_come(server: Server, tmp_pa
     assert states == ["fetched"]
     assert [each.file for each in missing] == [wrong]
     assert re.search(rf"is refused: it has SHA-256 {sha256(ROWS)} where 0000", missing[0].reason)
-    assert not list((tmp_path / ".downloads").iterdir()) and not (tmp_path / wrong.path).exists()
+    assert not list(tmp_path.rglob("*.part")) and not (tmp_path / wrong.path).exists()
 
 
-def test_a_cut_connection_is_tried_again(server: Server, tmp_path: Path) -> None:
-    server.cuts["rows"] = 70_000
+@pytest.mark.parametrize("ranges", [True, False])
+def test_a_cut_connection_is_gone_on_with(server: Server, tmp_path: Path, ranges: bool) -> None:
+    server.cuts["rows"], server.ranges = 70_000, ranges
     target = tmp_path / "rows"
     seen: list[float] = []
     assert data.download(server.address("rows").url, target, sha256(ROWS), seen.append) == sha256(ROWS)
     assert target.read_bytes() == ROWS
-    assert server.asked == ["rows", "rows"] and seen[-1] == len(ROWS)
+    assert server.asked == [("rows", None), ("rows", "bytes=70000-")]
+    assert seen[-1] == len(ROWS)
 
 
-def test_one_that_is_cut_each_time_is_reported(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_later_call_goes_on_where_an_earlier_one_failed(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(data, "TRIES", 1)
     server.cuts["rows"] = 70_000
     _, missing = fetched([a_file(server)], tmp_path)
-    assert re.search(r"the connection broke after 70,000 of [\d,]+ bytes", missing[0].reason)
-    assert not list((tmp_path / ".downloads").iterdir())
+    assert re.search(r"the connection broke after 70,000 of [\d,]+ bytes; the partial download is kept", missing[0].reason)
     assert fetched([a_file(server)], tmp_path) == (["fetched"], [])
+    assert server.asked[-1] == ("rows", "bytes=70000-")
     assert (tmp_path / "multiarith/train.jsonl").read_bytes() == ROWS
+
+
+def test_a_part_that_nothing_follows_is_fetched_anew(server: Server, tmp_path: Path) -> None:
+    target = tmp_path / "rows"
+    target.with_name("rows.part").write_bytes(ROWS)  # whole, but killed before it got its name
+    assert data.download(server.address("rows").url, target, sha256(ROWS), lambda there: None) == sha256(ROWS)
+    assert server.asked == [("rows", f"bytes={len(ROWS)}-"), ("rows", None)]
 
 
 def test_a_file_that_is_not_there_is_reported_and_not_asked_for_again(server: Server, tmp_path: Path) -> None:

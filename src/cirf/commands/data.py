@@ -1,7 +1,7 @@
 """``data get`` and ``data list``: public benchmark data.
 
 Data are fetched into a folder that recipes read. ``sources.json`` in the folder records each file's source and hash. An unchanged
-file is not fetched again, nor is one that the user brought. Of a file made from several, those that came are in ``.downloads``.
+file is not fetched again, nor is one that the user brought. Unfinished downloads are kept in ``.downloads`` and resumed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from cirf.assets.hub import without_bars
 from cirf.assets.resolve import exclusive
 from cirf.errors import CirfError
 from cirf.progress import Progress, for_terminal
-from cirf.store.files import hash_file, load_object, to_json, whole_file, whole_path, write_atomic
+from cirf.store.files import hash_file, load_object, to_json, whole_file, write_atomic
 from cirf.store.jsonl import read_rows
 from cirf.tasks.loading.sources import hub_rows
 
@@ -177,52 +177,74 @@ class UnreachableError(CirfError):
 
 
 class _CutError(Exception):
-    """The download ended early, and may be tried again."""
+    """The download ended early, and may be resumed."""
 
 
 def download(url: str, target: Path, sha256: str | None, show: Callable[[float], None]) -> str:
-    """Fetch ``url`` into ``target``, unless it is there; its SHA-256. A download that breaks off is tried again from its start.
+    """Fetch ``url`` into ``target``; its SHA-256.
 
-    ``show`` is called with the bytes so far. Raises ``UnreachableError`` if the server does not answer, and ``CirfError`` if it
-    does not give the file or gives another than ``sha256`` says.
+    ``show`` is called with the bytes so far. A partial file is kept as ``target.part``, by a failed call too, and
+    the next one asks for the rest. Raises ``UnreachableError`` if the server does not answer, and ``CirfError`` if it does not
+    give the file or gives another than ``sha256`` says (which is removed).
     """
     if target.exists() and sha256 in (None, found := hash_file(target)):
         return found
-    if not reachable(url):
-        raise UnreachableError(f"no answer from {urllib.parse.urlsplit(url).netloc}")
-    with whole_path(target) as part:
-        for left in reversed(range(TRIES)):
-            try:
-                _get(url, part, show)
-                break
-            except _CutError as reason:
-                if not left:
-                    raise CirfError(f"{url}: {reason}") from None
-                time.sleep(WAIT * 2 ** (TRIES - 1 - left))
-        found = hash_file(part)
-        if sha256 not in (None, found):
-            raise CirfError(f"{url} is refused: it has SHA-256 {found} where {sha256} is published")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(f"{target.name}.part")
+    _fetch(url, part, show)
+    found = hash_file(part)
+    if sha256 not in (None, found):
+        part.unlink()
+        raise CirfError(f"{url} is refused: it has SHA-256 {found} where {sha256} is published; it was removed")
+    os.replace(part, target)
     return found
 
 
-def _get(url: str, path: Path, show: Callable[[float], None]) -> None:
-    request, there = urllib.request.Request(url, headers={"User-Agent": f"cirf/{__version__}"}), 0
+def _fetch(url: str, part: Path, show: Callable[[float], None]) -> None:
+    if not reachable(url):
+        raise UnreachableError(f"no answer from {urllib.parse.urlsplit(url).netloc}")
+    for left in reversed(range(TRIES)):
+        try:
+            _go_on(url, part, show)
+            return
+        except _CutError as reason:
+            if not left:
+                raise CirfError(f"{url}: {reason}; the partial download is kept") from None
+            time.sleep(WAIT * 2 ** (TRIES - 1 - left))
+
+
+def _go_on(url: str, part: Path, show: Callable[[float], None]) -> None:
+    """Request the missing part of ``part`` and append it; from the start if the server has no partial downloads."""
+    begun = part.stat().st_size if part.exists() else 0
+    headers = {"User-Agent": f"cirf/{__version__}"} | ({"Range": f"bytes={begun}-"} if begun else {})
     try:
-        with urllib.request.urlopen(request, timeout=_PATIENCE) as answer, open(path, "wb") as out:
-            length = int(answer.headers.get("Content-Length", 0))
-            while chunk := answer.read(_CHUNK):
-                out.write(chunk)
-                there += len(chunk)
-                show(there)
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=_PATIENCE) as answer:
+            goes_on = answer.status == 206 and answer.headers.get("Content-Range", "").startswith(f"bytes {begun}-")
+            if begun and answer.status == 206 and not goes_on:
+                part.unlink()
+                raise _CutError("the server gave another part of the file than requested")
+            there = begun if goes_on else 0
+            length = answer.headers.get("Content-Length")
+            end = None if length is None else there + int(length)
+            with open(part, "ab" if goes_on else "wb") as out:
+                while chunk := answer.read(_CHUNK):
+                    out.write(chunk)
+                    there += len(chunk)
+                    show(there)
+                out.flush()
+                os.fsync(out.fileno())
     except urllib.error.HTTPError as error:
         error.close()
+        if error.code == 416:  # the partial file is not a beginning of the file, or already all of it
+            part.unlink()
+            raise _CutError("the server does not resume the partial download") from None
         if error.code in _BUSY:
             raise _CutError(f"the server is busy (HTTP {error.code})") from None
         raise CirfError(f"{url}: the server refuses it (HTTP {error.code} {error.reason})") from None
     except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError) as error:
         raise _CutError(f"the connection broke ({getattr(error, 'reason', error) or type(error).__name__})") from None
-    if there < length:
-        raise _CutError(f"the connection broke after {there:,} of {length:,} bytes")
+    if end is not None and there < end:
+        raise _CutError(f"the connection broke after {there:,} of {end:,} bytes")
 
 
 _WIDTH = 52
