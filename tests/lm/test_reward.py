@@ -194,7 +194,9 @@ def test_divergence_is_nothing_at_the_reference_and_grows_away_from_it(tiny: Any
 
 def test_reward_rises_and_that_of_a_shuffled_control_does_not(tiny: Any, tokenizer: Any, tmp_path: Path) -> None:
     def shares(**keys: Any) -> tuple[float, float]:
-        training = _training(tiny, tokenizer, max_steps=16, questions=4, num_generations=8, learning_rate=0.02, eval_questions=0, **keys)
+        training = _training(
+            tiny, tokenizer, max_steps=16, questions=4, num_generations=8, learning_rate=0.02, eval_questions=0, **keys
+        )
         rows = training.run(tmp_path / str(len(keys)), SILENT, "")[0]["losses"]
         return tuple(sum(row["right"] for row in part) / len(part) for part in (rows[:5], rows[-5:]))
 
@@ -276,7 +278,9 @@ def test_questions_that_are_sometimes_right_are_preferred(tiny: Any, tokenizer: 
         right = output.ids[0] % 2 == 0 if place > 1 else place == 1
         return float(right), right
 
-    order, _ = _asked(tiny, tokenizer, tmp_path, judge, max_steps=60, draws=1, num_generations=8, choose="success", max_completion_length=1)
+    order, _ = _asked(
+        tiny, tokenizer, tmp_path, judge, max_steps=60, draws=1, num_generations=8, choose="success", max_completion_length=1
+    )
     counts = [order.count(question) for question in range(6)]
     assert max(counts[:2]) < 0.6 * min(counts[2:])
 
