@@ -148,7 +148,7 @@ def _recipe(variants: dict[str, Any], **keys: Any) -> Recipe:
     [
         ("cirf_ful", {}, "nearest is 'cirf_full'"),
         ("cot", {}, "on.method: cot is not trained"),
-        ("coconut", {}, "on.method: coconut does not think in tokens alone"),
+        ("coconut", {}, "on.method: coconut does not reason in tokens only"),
         ("on", {}, "on -> on; with reward it names a method or variant that is trained without"),
         (None, {}, "on -> nothing; with reward it names"),
         ("mine.py", {}, "on -> mine.py; with reward it names"),

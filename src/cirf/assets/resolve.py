@@ -41,7 +41,7 @@ def unpack_zip(file: Path, folder: Path) -> None:
         for info in archive.infolist():
             name = PurePosixPath(info.filename)
             if name.is_absolute() or ".." in name.parts or "\\" in info.filename or info.external_attr >> 28 == 0xA:
-                raise CirfError(f"{file}: the archive is refused: its member {info.filename} would land outside of its folder")
+                raise CirfError(f"{file}: the archive is refused: its member {info.filename} would be written outside its folder")
         archive.extractall(folder)
 
 
@@ -81,7 +81,7 @@ def _write_weights(file: Path, folder: Path, progress: Progress) -> Any:
         small[name] = weights.pop(name).to(torch.bfloat16)  # one at a time: both sets of a large model may not fit
     result = model.load_state_dict(small, strict=False, assign=True)
     if result.unexpected_keys or set(result.missing_keys) - {"lm_head.weight"}:
-        raise CirfError(f"{file}: the tensors do not fit the model: {sorted(result.missing_keys + result.unexpected_keys)[:3]}")
+        raise CirfError(f"{file}: the tensors do not match the model: {sorted(result.missing_keys + result.unexpected_keys)[:3]}")
     model.tie_weights()
     model.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]
         bos_token_id=config.bos_token_id, eos_token_id=config.eos_token_id, pad_token_id=config.pad_token_id

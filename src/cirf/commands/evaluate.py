@@ -79,7 +79,7 @@ def _recipe(options: EvaluateOptions) -> tuple[Recipe, AnsweringModel]:
     from cirf.recipe.load import dump, parse
 
     if options.protocol not in (*PROTOCOLS, "own"):
-        raise CirfError(f"--protocol {options.protocol}: there is no such protocol (there are: {', '.join(PROTOCOLS)}, own)")
+        raise CirfError(f"--protocol {options.protocol}: no such protocol (available: {', '.join(PROTOCOLS)}, own)")
     chosen = tuple(dict.fromkeys(options.methods))
     if options.probes is not None and not chosen:
         chosen = _probed(options.model, options.probes)
@@ -295,7 +295,7 @@ def _of_model(model: str, methods: Sequence[str]) -> AnsweringModel:
     folder = user_path(model)
     functions = functions_of(folder) if folder.is_dir() else {}
     if not methods and vectors_of(folder):
-        raise CirfError(f"{folder}: thinks in vectors, but has no recipe; name its method with --method")
+        raise CirfError(f"{folder}: reasons in vectors, but has no recipe; name its method with --method")
     chosen = tuple(methods) or ((_FUNCTIONAL,) if functions else (_PLAIN,))
     made: dict[str, Any] = {
         "name": f"evaluate-{plain(folder.resolve().name if folder.is_dir() else model)}",

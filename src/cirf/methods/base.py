@@ -167,7 +167,7 @@ class Method:
             return cap
         if budget <= self.latents:
             raise CirfError(
-                f"evaluate.max_completion_tokens: {budget}, but {self.name} thinks in {self.latents} vectors before it answers; "
+                f"evaluate.max_completion_tokens: {budget}, but {self.name} reasons in {self.latents} vectors before it answers; "
                 "raise it"
             )
         return min(cap, budget - self.latents)

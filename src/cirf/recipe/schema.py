@@ -96,7 +96,7 @@ class TaskEntry(Section):
     def _are_fields(cls, columns: dict[str, str]) -> dict[str, str]:
         wrong = columns.keys() - set(FIELDS)
         if wrong:
-            raise ValueError(f"columns: {min(wrong)} is no field of a row; name {', '.join(FIELDS)}")
+            raise ValueError(f"columns: {min(wrong)} is not a field of a row; name {', '.join(FIELDS)}")
         return columns
 
     @model_validator(mode="before")
@@ -273,7 +273,7 @@ class ResultWriter(RequestSettings):
 
 class Results(Section):
     by: Literal["rule", "none", "file", "llm"] = key("rule", "Source of results: the task's rule, none (codes alone), `file`, or a language model (rows it fails on use the rule).", paper="3.3")
-    values: Literal["last", "used"] = key("last", "by: rule, where a step holds several equations: its last value alone, or before it also those used by later steps.", paper="3.3")
+    values: Literal["last", "used"] = key("last", "by: rule, where a step holds several equations: only its last value, or before it also those used by later steps.", paper="3.3")
     units: Literal["drop", "keep"] = key("drop", "by: rule, where a result is a number: bare, or with the noun that follows it in the step (24 clips).")
     working: Literal["drop", "keep"] = key("keep", "by: rule, where a result is a number: bare, or after the calculation it comes from (63-57=6, 1555+X=2460). Bare values cost the comparison's 0.5B 11 points.")
     last: Literal["drop", "keep"] = key("keep", "The last step's result, mostly the answer: kept, or left out, so that the answer follows the last functional token.", paper="eq. 3: left out")
@@ -445,7 +445,7 @@ class Probes(Section):
     """Answers after perturbed thoughts, functional tokens or pauses."""
 
     kinds: tuple[Literal["drop", "shuffle", "swap"], ...] = key((), "What is done to them: drop them, shuffle them within a question, give each question those of another. Empty, and truncate too: no probes. Pauses are all equal, so they are only dropped and truncated.")
-    truncate: tuple[Whole, ...] = key((), "Keep the first k of them alone, once for each k.")
+    truncate: tuple[Whole, ...] = key((), "Keep only the first k of them, once for each k.")
     results: Literal["follow", "keep"] = key("follow", "Results in a trace: each goes with its functional token, or all stay in their places and only the tokens are perturbed.")
 
     @property
