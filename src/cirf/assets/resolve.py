@@ -227,13 +227,18 @@ def resolve(model: str, progress: Progress = SILENT) -> Path | str:
     if model.startswith(PREFIX):
         return _bundled(find(model), progress)
     folder = user_path(model)
-    if model and (folder.exists() or model[0] in "./~"):
+    if model and (folder.exists() or is_local(model)):
         _check_folder(model, folder)
         return folder if model.startswith("~") else model
     if not _HUB_ID.fullmatch(model):
         raise CirfError(f"{model or 'model'}: neither a folder that exists, nor a hub id such as Qwen/Qwen3-8B, nor {PREFIX}NAME")
     quiet()  # the loader reports in one line that the hub did not answer
     return model
+
+
+def is_local(model: str) -> bool:
+    """Whether a name means a folder here and no hub id: it begins as a path does, or with ``runs/``, or its parent is here."""
+    return model.startswith((".", "/", "~", "runs/")) or ("/" in model and user_path(model).parent.is_dir())
 
 
 def _check_folder(model: str, folder: Path) -> None:

@@ -220,8 +220,10 @@ def answering(model: str, methods: Sequence[str]) -> AnsweringModel:
 
     ``CirfError`` where a method is not there, or its model is not.
     """
+    from cirf.assets import is_local
+
     folder = user_path(model)
-    if not folder.exists() and (model.startswith((".", "/", "~")) or ("/" in model and Path(model).parent.is_dir())):
+    if not folder.exists() and is_local(model):
         raise CirfError(f"{model}: no such folder; name a run's folder, a model's folder, a hub id or bundled:NAME")
     if (folder / "recipe.yaml").is_file() and (folder / "config.json").is_file():
         return _of_trained(folder, methods)
