@@ -27,7 +27,7 @@ set -e; \
 endef
 
 help:
-	@echo "make quickstart   train a small model and write runs/quickstart/report.html (two CPU cores: 10 to 20 minutes, or some 35 without bfloat16)"
+	@echo "make quickstart   train a small model and write runs/quickstart/report.html (10 to 35 minutes on two CPU cores, over an hour without AVX-512)"
 	@echo "make test         the default suite; more: $(BIN)/pytest -m slow"
 	@echo "make lint         ruff and mypy"
 	@echo "make docs         the documentation as a site that opens and is searched offline: site/index.html"

@@ -53,7 +53,7 @@ def test_a_backbone_without_weights(workshop: tinyrun.Workshop, tmp_path: Path, 
 @pytest.mark.parametrize(("kind", "method"), [("gemma4", "coconut"), ("qwen3_5", "codi"), ("mamba", "coconut")])
 def test_a_backbone_that_cannot_think_in_vectors(workshop: tinyrun.Workshop, tmp_path: Path, kind: str, method: str) -> None:
     said = _refused(workshop, tmp_path, _backbone(tmp_path / "model", kind), methods=["cirf_full", method])
-    assert "cannot think in vectors" in said and method in said
+    assert "cannot reason in vectors" in said and method in said
 
 
 @pytest.mark.parametrize("targets", ["out_proj", "wings"])

@@ -133,7 +133,7 @@ def test_a_run_does_with_a_few_unusable_rows_as_the_check_says(workshop: tinyrun
     recipe = workshop.recipe(tmp_path / "recipe.yaml", train=mine, rationales={"files": [str(theirs)]})
     counts = "answer is empty (1: line 21), not valid JSON (1: line 9)"
     summary = tinyrun.cirf("check", recipe).out
-    assert f"mine.jsonl: 2 of 60 rows (3.33 %) cannot be used: {counts}; `cirf run` drops them and goes on" in summary
+    assert f"mine.jsonl: 2 of 60 rows (3.33 %) cannot be used: {counts}; `cirf run` drops them and continues" in summary
     assert "theirs.jsonl: 1 of 41 rows (2.44 %) cannot be used: no field `rationale` (1: line 41); `cirf run` drops" in summary
     assert "dropped:" not in summary
     said = run(tmp_path, "--until", "rationales")
@@ -161,15 +161,12 @@ def test_a_run_does_with_a_few_unusable_rows_as_the_check_says(workshop: tinyrun
 def test_nothing_usable_ends_with_2_and_the_reasons(tmp_path: Path) -> None:
     broken = write_lines(tmp_path / "broken.jsonl", "{", "{", {"question": "q"})
     said = tinyrun.cirf("check", broken)
-    assert (
-        f"{broken}: no usable row (2: not valid JSON; 1: the field answer is missing; the first is that of line 1)"
-        in said.error()
-    )
+    assert f"{broken}: no usable row: not valid JSON (2: lines 1, 2), the field answer is missing (1: line 3)" in said.error()
     bare = tinyrun.write_jsonl(
         tmp_path / "bare.jsonl", [{"question": f"What is {n} + 1?", "answer": str(n + 1)} for n in range(4)]
     )
     said = tinyrun.cirf("check", bare)
-    assert f"{bare}: no usable row (4: no rationale)" in said.error()
+    assert f"{bare}: no usable row: no rationale (4)" in said.error()
     assert "there are no rationales" in said.out and "100.0%" not in said.out
     document = json.loads(tinyrun.cirf("check", bare, "--json").out)
     assert document["total"]["share_segmentable"] is None and document["tasks"]["jsonl"]["share_segmentable"] is None
@@ -238,7 +235,7 @@ def test_a_mirror_folder_is_checked_with_its_rationales(tmp_path: Path) -> None:
     write_lines(tmp_path / "svamp" / "test.jsonl", svamp[1], svamp[5])
     assert checked(tmp_path)["problems"]["leaks"] == [["svamp/train/chal-1", "svamp/test/chal-1"]]
     (tmp_path / "empty").mkdir()
-    assert "holds no task's training file" in tinyrun.cirf("check", tmp_path / "empty").error()
+    assert "no training file of a task" in tinyrun.cirf("check", tmp_path / "empty").error()
 
 
 def test_the_updates_that_rows_make_are_reported_and_what_is_too_few(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
@@ -368,12 +365,12 @@ def test_a_number_in_place_of_an_options_letter_is_said_to_be_one(tmp_path: Path
     mine = write_lines(tmp_path / "mine.jsonl", *rows)
     for command in ("check", "init"):
         said = tinyrun.cirf(command, mine)
-        assert "6: answer is a number; write the option's letter" in said.error() and "there are no rationales" not in said.out
+        assert "answer is a number; write the option's letter (6)" in said.error() and "there are no rationales" not in said.out
 
 
 def test_a_row_without_a_question_is_reported_with_the_fields_that_it_has(tmp_path: Path) -> None:
     said = tinyrun.cirf("check", write_lines(tmp_path / "mine.jsonl", {"text": "a", "label": 1}))
-    assert "(1: the field question is missing; the first is that of line 1): every row needs question and answer" in said.error()
+    assert "the field question is missing (1: line 1); line 1: every row needs question and answer" in said.error()
     assert "this has text, label; say which is which with --columns question=...,answer=..." in said.error()
 
 
@@ -385,7 +382,7 @@ def test_columns_are_named_on_the_command_line(tmp_path: Path) -> None:
     said = tinyrun.cirf("init", mine, "--columns", columns, "--model", "nobody/model-1b")
     assert "columns: {question: frage, answer: loesung, rationale: weg}  # as --columns said" in said.out
     refused = tinyrun.cirf("check", mine, "--columns", columns + "2").error()
-    assert "no usable row (60: no column 'weg2'; " in refused
-    assert ": columns (--columns) name it for rationale, and the row has frage, loesung, weg" in refused
-    assert "--columns: 'frage' names no column" in tinyrun.cirf("check", mine, "--columns", "frage=question").error()
+    assert "no usable row: no column 'weg2' (60: lines 1, 2, 3, ...); " in refused
+    assert "line 1: columns (--columns) name it for rationale, and the row has frage, loesung, weg" in refused
+    assert "--columns: 'frage': expected FIELD=COLUMN" in tinyrun.cirf("check", mine, "--columns", "frage=question").error()
     assert "--columns is for a file of rows" in tinyrun.cirf("check", tmp_path, "--columns", columns).error()

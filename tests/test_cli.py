@@ -199,7 +199,7 @@ def test_places_that_are_not_what_is_asked_for(workshop: tinyrun.Workshop, tmp_p
         said = f"{rows} holds rows, not a recipe: cirf init {rows} > {tmp_path / 'mine.yaml'}"
         assert said in tinyrun.cirf("run", rows, "--out", tmp_path / "run").error()
     assert "none.yaml" in tinyrun.cirf("run", tmp_path / "none.yaml").error()
-    assert "there is no shipped recipe 'none'" in tinyrun.cirf("recipes", "none").error()
+    assert "no shipped recipe 'none'" in tinyrun.cirf("recipes", "none").error()
     assert "expected KEY=VALUE" in tinyrun.cirf("run", recipe, "--set", "seed").error()
 
 

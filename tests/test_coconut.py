@@ -67,7 +67,7 @@ def test_it_goes_on_from_the_model_of_sft_cot() -> None:
     other = _recipe().model_copy(update={"methods": ("coconut",)})
     named = {"sft_cot": {"method": "terse_equations"}}
     broken = Recipe.model_validate(other.model_dump() | {"variants": named})
-    with pytest.raises(CirfError, match=r"variants\.sft_cot\.method: sft_cot is a method, and"):
+    with pytest.raises(CirfError, match=r"variants\.sft_cot\.method: sft_cot is the name of a method"):
         methods.learners(broken)
 
 
@@ -151,11 +151,11 @@ def test_who_cannot_think_says_so(run: Path, tmp_path: Path) -> None:
     assert "Plain engines cannot serve this model" in card and "thinks in 6 vectors" in card and "vllm serve" not in card
     assert "vllm serve" in (run / "models" / "none" / "README.md").read_text()
     said = tinyrun.cirf("lm-eval", tmp_path / "harness", "--tasks", "chain_sum", "--method", "coconut").error()
-    assert "thinks in vectors before it answers, which the harness cannot" in said
+    assert "reasons in vectors before it answers, which the harness cannot" in said
     bare = shutil.copytree(run / "models" / "coconut", tmp_path / "bare")
     (bare / "recipe.yaml").unlink()
     said = tinyrun.cirf("evaluate", bare, "--tasks", "chain_sum", "--out", tmp_path / "out").error()
-    assert "thinks in vectors, but has no recipe" in said
+    assert "reasons in vectors, but has no recipe" in said
     recipe = tmp_path / "other.yaml"
     text = (run / "recipe.yaml").read_text()
     assert "\nmodels: {}\n" in text

@@ -3,6 +3,8 @@ plain."""
 
 from __future__ import annotations
 
+import ast
+import importlib
 import json
 import re
 import runpy
@@ -12,11 +14,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pandas
 import pytest
 import tinyrun
 import typer.main
 from benchmarks import prose, reference
 
+import cirf
 from cirf import methods
 from cirf.cli import app
 from cirf.recipe.keys import locate, rows, rows_of
@@ -126,6 +130,43 @@ def test_the_commands_of_the_pages_are_ones_that_there_are() -> None:
     assert len(found) > 40
 
 
+OTHER_PROGRAMS = {
+    "make": "builds environments",
+    "source": "changes the shell",
+    "pip": "installs packages",
+    "vllm": "tests marked `engine` start it",
+    "curl": "tests of servers use a client of their own",
+}
+"""What pages name without a mark, and why no test here runs it."""
+
+
+def test_every_command_of_the_pages_is_run_or_says_why_not() -> None:
+    unmarked = []
+    for block in blocks("bash"):
+        lines = [] if block.not_run else block.text.replace("\\\n", " ").splitlines()
+        programs = [re.sub(r"^(\w+=\S+ +)+", "", line).split()[0] for line in lines if line.strip()]
+        unmarked += [f"{block.page}: {name}" for name in programs if name != "cirf" and name not in OTHER_PROGRAMS]
+    named = "|".join(("cirf", "python", *OTHER_PROGRAMS))
+    plain = [block for language in ("", "text", "sh", "console") for block in blocks(language)]
+    unmarked += [f"{block.page}: {block.text}" for block in plain if re.search(rf"^({named}) [-\w./]", block.text, re.MULTILINE)]
+    assert not unmarked
+
+
+def test_the_python_of_the_pages_names_what_there_is() -> None:
+    wrong, found = [], 0
+    for block in blocks("python"):
+        for node in ast.walk(ast.parse(block.text, block.page)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("cirf"):
+                found += 1
+                module = importlib.import_module(node.module or "")
+                wrong += [f"{block.page}: {node.module}.{name.name}" for name in node.names if not hasattr(module, name.name)]
+            elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "cirf":
+                found += 1
+                wrong += [] if hasattr(cirf, node.attr) else [f"{block.page}: cirf.{node.attr}"]
+    assert not wrong
+    assert found > 10
+
+
 LONG = {"docs/how-to/steering.md", "docs/reference/analyze.md", "docs/reference/votes-and-probes.md"}
 """They train, draw votes or make all analyses, as other tests do."""
 RUN = [
@@ -141,6 +182,16 @@ def place(workshop: tinyrun.Workshop, finished: Path, tmp_path_factory: pytest.T
     tinyrun.write_jsonl(folder / "mine.jsonl", tinyrun.sums(120))
     workshop.recipe(folder / "mine.yaml", name="mine")
     shutil.copy(ROOT / "docs" / "how-to" / "own_method.py", folder)
+    table = pandas.DataFrame(tinyrun.sums(60))
+    table.to_parquet(folder / "mine.parquet")
+    table.rename(columns={"question": "exercise", "answer": "key", "rationale": "worked"}).to_csv(
+        folder / "mine.csv", index=False
+    )
+    made = [{"question": row["question"], "answer": f"{row['rationale']}\n#### {row['answer']}"} for row in tinyrun.sums(3)]
+    svamp = [{"Body": "Ann has 3 pens.", "Question": f"How many has she after {n} more?", "Answer": f"{n + 3}"} for n in range(3)]
+    for split in ("train", "test"):
+        tinyrun.write_jsonl(folder / "data" / "gsm8k" / f"{split}.jsonl", made)
+        tinyrun.write_jsonl(folder / "data" / "svamp" / f"{split}.jsonl", svamp)
     for name in ("mine", "quickstart"):
         shutil.copytree(finished, folder / "runs" / name)
     return folder
@@ -149,6 +200,7 @@ def place(workshop: tinyrun.Workshop, finished: Path, tmp_path_factory: pytest.T
 @pytest.mark.parametrize("page", RUN)
 def test_the_commands_of_a_page_run(page: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(place)
+    monkeypatch.setenv("CIRF_DATA", str(place / "data"))
     for block in blocks("bash"):
         if block.page == page and not block.not_run:
             for words in commands(block):

@@ -232,7 +232,7 @@ def test_a_killed_evaluation_goes_on_by_item(finished: Path, tmp_path: Path, mon
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--protocol", "thorough"), "there is no such protocol"),
+        (("--protocol", "thorough"), "no such protocol"),
         (("--method", "sft_cot"), "the run has no such method"),
         (("--tasks", "sums,gsm9k"), "the nearest is 'gsm8k'"),
     ],
@@ -259,7 +259,7 @@ def test_what_another_recipe_left_in_the_folder_is_not_reported(finished: Path, 
     }  # fmt: skip
     assert report["latency"] == {} and "latency" in report["left_out"] and "evaluation/cirf_full" in report["left_out"]
     assert "evaluation/cirf_full" in (out / "report.html").read_text()
-    assert "not evaluated in this run (there are: cot, direct_sft)" in tinyrun.cirf("show", out, "--method", "cirf_full").error()
+    assert "not evaluated in this run (evaluated: cot, direct_sft)" in tinyrun.cirf("show", out, "--method", "cirf_full").error()
 
     recipe = (out / "recipe.yaml").read_text()
     (out / "recipe.yaml").write_text(recipe.replace("max_new_tokens: 8", "max_new_tokens: 9"))  # as a kill leaves it

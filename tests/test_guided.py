@@ -156,7 +156,7 @@ def test_a_guide_goes_along_to_a_hub_or_must_be_on_one(run: Path) -> None:
     refused = tinyrun.cirf("push", run / "models" / "soft_cot", "--to", "me/x", "--dry-run").error()
     assert "soft.json: line" in refused and "names a local folder" in refused
     traces = tinyrun.cirf("push", run / "models" / "soft_cot", "--to", "me/x", "--dry-run", "--traces").error()
-    assert "thinks in vectors" in traces
+    assert "reasons in vectors" in traces
 
 
 def test_states_that_were_kept_are_those_computed_when_answering(run: Path) -> None:
@@ -209,7 +209,7 @@ def test_another_guide_or_none_is_said(run: Path, tmp_path: Path) -> None:
     (moved / "soft.safetensors").unlink()
     assert "not there, damaged or of another width" in tinyrun.cirf("ask", moved, "How many?").error()
     (moved / "recipe.yaml").unlink()
-    assert "thinks in vectors, but has no recipe" in tinyrun.cirf("evaluate", moved, "--tasks", "chain_sum").error()
+    assert "reasons in vectors, but has no recipe" in tinyrun.cirf("evaluate", moved, "--tasks", "chain_sum").error()
 
 
 def test_other_weights_prompts_or_numbers_are_never_taken_for_the_same(

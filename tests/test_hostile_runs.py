@@ -296,7 +296,7 @@ def test_no_weight_is_drawn_at_random(workshop: tinyrun.Workshop, tmp_path: Path
     name = sorted(weights)[-1]
     del weights[name]
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(CirfError, match=f"its files lack the weights {name}; bring the whole model"):
+    with pytest.raises(CirfError, match=f"its files lack the weights {name}; fetch the whole model again"):
         load_model(folder, schema.Backbone(model=str(folder), device="cpu"))
 
 
@@ -306,7 +306,7 @@ def test_weights_of_another_shape_are_one_line(workshop: tinyrun.Workshop, tmp_p
     name = next(name for name, value in weights.items() if value.ndim == 2 and "embed" not in name)
     weights[name] = weights[name][:1].clone()
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(CirfError, match=r"weights have other shapes than its config\.json says") as summary:
+    with pytest.raises(CirfError, match=r"weights have other shapes than config\.json says") as summary:
         load_model(folder, schema.Backbone(model=str(folder), device="cpu"))
     assert "\n" not in str(summary.value)
 

@@ -232,8 +232,9 @@ def test_a_note_on_what_says_nothing_and_on_a_model_nobody_knows(tmp_path: Path)
 def test_no_recipe_where_none_would_work(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     wrong = tinyrun.write_jsonl(tmp_path / "wrong.jsonl", [row | {"rationale": "So it is 5000."} for row in tinyrun.sums(20)])
     said = tinyrun.cirf("init", wrong, "--model", NO_MODEL)
-    assert f"{wrong}: no usable row (20: another answer; 20 rationales end in another answer: " in said.error() and said.out == ""
-    assert said.error().endswith("), so no recipe would work")
+    assert (
+        f"{wrong}: no usable row: another answer (20); 20 rationales end in another answer: " in said.error() and said.out == ""
+    )
     one = tinyrun.write_jsonl(tmp_path / "one.jsonl", tinyrun.sums(1))
     assert "a single question cannot be trained on and tested with" in tinyrun.cirf("init", one, "--model", NO_MODEL).error()
     assert "no such file" in tinyrun.cirf("init", tmp_path / "none.jsonl", "--model", NO_MODEL).error()

@@ -127,12 +127,12 @@ def test_a_changed_file_or_setting_makes_again_what_depends_on_it_and_nothing_el
     ("text", "message"),
     [
         ("x = 1\n", "defines no METHOD; end the file with METHOD = YourMethod"),
-        ("METHOD = 3\n", "METHOD is no class on cirf.methods.Method"),
-        ("class METHOD:\n    name = summary = 'a'\n", "METHOD is no class on cirf.methods.Method"),
+        ("METHOD = 3\n", "METHOD is not a subclass of cirf.methods.Method"),
+        ("class METHOD:\n    name = summary = 'a'\n", "METHOD is not a subclass of cirf.methods.Method"),
         ("from cirf.methods import Method\n\nclass METHOD(Method):\n    name = 'a'\n", "no name or no summary"),
         (
             "from cirf.methods import Method\n\nclass METHOD(Method):\n    name = summary = 'a'\n    Settings = dict\n",
-            "Settings is no class on cirf.recipe.Section",
+            "Settings is not a subclass of cirf.recipe.Section",
         ),
         ("\ndef broken(:\n", "line 2: not valid Python"),
         ("import json\n\nimport no_such_module_anywhere\n", "line 3: ModuleNotFoundError: No module named"),

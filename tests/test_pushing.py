@@ -181,7 +181,7 @@ def test_of_weights_in_parts_all_must_be_there(run: Path, hub: Hub) -> None:
     check_weights(model)
     index = {"weight_map": {"x": "model-00001-of-00002.safetensors"}}
     (model / "model.safetensors.index.json").write_text(json.dumps(index))
-    assert "does not hold x" in tinyrun.cirf("push", run, "--to", "me/tiny").error()
+    assert "lacks x, which model.safetensors.index.json names" in tinyrun.cirf("push", run, "--to", "me/tiny").error()
 
 
 @pytest.mark.parametrize("key", [*KEYS, TOKEN])

@@ -25,9 +25,9 @@ from cirf.tasks import get as task_of
 
 LONG = "def reward(answer):\n    return answer['tokens'] / 10\n\nREWARD = reward\n"
 SETTINGS = {
-    "updates": 3,
+    "max_steps": 3,
     "questions": 2,
-    "answers": 4,
+    "num_generations": 4,
     "eval_steps": 2,
     "warmup_steps": 0,
     "learning_rate": 0.003,
@@ -77,7 +77,7 @@ def test_a_model_that_no_update_made_better_is_reported_as_its_start(
     finished: Path, workshop: tinyrun.Workshop, tmp_path: Path
 ) -> None:
     run = shutil.copytree(finished, tmp_path / "run")
-    variants = {"on": {"method": "cirf_full", "reward": {"updates": 1, "learning_rate": 1e-12}}}
+    variants = {"on": {"method": "cirf_full", "reward": {"max_steps": 1, "learning_rate": 1e-12}}}
     keys = {"methods": ["cirf_full", "on"], "variants": variants, "reward": SETTINGS, "evaluate__check_questions": 3}
     said = tinyrun.cirf("run", workshop.recipe(tmp_path / "r.yaml", **keys), "--out", run)
     line = "the model of on is its start, cirf_full: no update was better"
@@ -100,7 +100,7 @@ def test_a_saved_model_is_a_start_without_training(trained: Path, workshop: tiny
         methods=["on"],
         variants={"on": {"method": "cirf_full", "reward": {}}},
         models=models,
-        reward=SETTINGS | {"form": 1.0, "updates": 1},
+        reward=SETTINGS | {"form": 1.0, "max_steps": 1},
     )
     said = tinyrun.cirf("run", recipe, "--out", tmp_path / "run")
     assert said.code == 0, said.err
@@ -148,11 +148,11 @@ def _recipe(variants: dict[str, Any], **keys: Any) -> Recipe:
     [
         ("cirf_ful", {}, "nearest is 'cirf_full'"),
         ("cot", {}, "on.method: cot is not trained"),
-        ("coconut", {}, "on.method: coconut does not think in tokens alone"),
+        ("coconut", {}, "on.method: coconut does not reason in tokens only"),
         ("on", {}, "on -> on; with reward it names a method or variant that is trained without"),
         (None, {}, "on -> nothing; with reward it names"),
         ("mine.py", {}, "on -> mine.py; with reward it names"),
-        ("cirf_full", {"answers": 1}, "reward.answers: expected"),
+        ("cirf_full", {"num_generations": 1}, "reward.num_generations: expected"),
         ("cirf_full", {"prize": 1}, "reward.prize: `reward` has no such setting; did you mean"),
         ("cirf_full", {"adaptation": "full", "beta": 0.1}, "reward.beta: the start model is kept only with adapters"),
         ("cirf_full", {"function": "reward.txt"}, "reward.function"),
@@ -173,12 +173,12 @@ def test_a_variant_by_reward_has_a_name_and_a_model_of_its_own() -> None:
 def test_it_is_the_method_of_its_start_with_its_settings_and_those_of_the_recipe() -> None:
     variants = {
         "own": {"method": "cirf_full", "settings": {"subjects": True}},
-        "on": {"method": "own", "reward": {"answers": 16}, "settings": {"grammar": True}},
+        "on": {"method": "own", "reward": {"num_generations": 16}, "settings": {"grammar": True}},
     }
-    recipe = _recipe(variants, reward={"updates": 7}, methods=["on"])
+    recipe = _recipe(variants, reward={"max_steps": 7}, methods=["on"])
     method = get("on", recipe)
     assert type(method) is methods.named("cirf_full") and method.settings.subjects and method.settings.grammar
-    assert method.reward is not None and (method.reward.updates, method.reward.answers) == (7, 16)
+    assert method.reward is not None and (method.reward.max_steps, method.reward.num_generations) == (7, 16)
     assert [one.name for one in learners(recipe)] == ["own", "on"]
     steered = {"method": "cirf_full", "model": "on", "settings": {"subjects": True, "budget": 2}}
     recipe = _recipe({**variants, "two": steered}, methods=["two"])

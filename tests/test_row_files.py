@@ -194,7 +194,7 @@ def test_a_file_that_unpacks_to_far_more_than_text_would_is_refused(
     with gzip.open(tmp_path / name, "wb", compresslevel=6) as file:
         for _ in range(count):
             file.write(unit)
-    with pytest.raises(CirfError, match="unpacks to far more than rows of text would"):
+    with pytest.raises(CirfError, match="unpacks to far more than its size suggests"):
         read_row_file(tmp_path / name, [])
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # kilobytes
 
@@ -214,5 +214,5 @@ def test_a_file_of_countless_lines_that_are_no_rows_is_refused_as_a_whole(
     monkeypatch.setattr("cirf.store.row_files.MOST_REFUSED", 50)
     for name, text in (("a.jsonl", "x\n" * 60), ("a.csv", "a,b\n" + "x\n" * 60), ("a.json", json.dumps([{}] + [1] * 60))):
         (tmp_path / name).write_text(text)
-        with pytest.raises(CirfError, match=r"more than 50 lines are no rows \((line|row) \d+: not "):
+        with pytest.raises(CirfError, match=r"more than 50 lines are not rows \((line|row) \d+: not "):
             read_row_file(tmp_path / name, [])

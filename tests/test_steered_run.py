@@ -135,7 +135,7 @@ def test_what_to_send_to_vllm_names_the_models_own_ids(run: Path) -> None:
         (["--forbid", "check"], "--forbid check: expected a code, such as 7"),
         (["--at-most", "3"], "--at-most 3: expected CODE=N, such as 3=2"),
         (["--forbid", "3", "--at-most", "3=1"], "--at-most: code 3 is named twice"),
-        (["--forbid", "9"], "there is no functional token 9; the model has <cirf_000> to <cirf_003>"),
+        (["--forbid", "9"], "no functional token 9; the model has <cirf_000> to <cirf_003>"),
     ],
 )
 def test_limits_that_mean_nothing_are_refused(run: Path, options: list[str], said: str) -> None:

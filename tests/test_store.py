@@ -130,7 +130,7 @@ BAD = {
     "a NUL byte in a text": ('{"a": "x\0y"}\n', r"line 1: not valid JSON"),
     "a number of 5,000 digits": ('{"answer": ' + "7" * 5000 + "}\n", "a number of thousands of digits"),
     "nested 100,000 deep": ('{"a": ' + "[" * 100_000 + "]" * 100_000 + "}\n", "it is nested too deep"),
-    "half a surrogate pair": ('{"a": "\\ud800"}\n', r"line 1: an escape such as \\ud800 that is no character"),
+    "half a surrogate pair": ('{"a": "\\ud800"}\n', r"line 1: an escape such as \\ud800 that is not a character"),
 }  # fmt: skip
 
 
@@ -179,7 +179,7 @@ def test_what_is_no_readable_file_is_one_sentence(tmp_path: Path) -> None:
     latin.write_bytes('{"a": "é"}\n'.encode("latin-1"))
     for path, says in (
         (tmp_path, "Is a directory"),
-        (tmp_path / "none", "no such file; name one on this machine"),
+        (tmp_path / "none", "no such file; fetch data"),
         (latin, r"not UTF-8 text \(byte 7\)"),
     ):
         with pytest.raises(CirfError, match=says):

@@ -227,7 +227,7 @@ def test_share_only_until_and_set(finished: Path, workshop: tinyrun.Workshop, sw
     [
         (["--only", "code"], "--only code: there is no such part in {file} (parts: codes, trained)"),
         (["--until", "cook"], "{file}, part codes, point " + SMALL.partition("/")[2] + ": --until cook: there is no such stage"),
-        (["--share", "/usr"], "--share /usr: not a run's folder (it holds no recipe.yaml)"),
+        (["--share", "/usr"], "--share /usr: not a run's folder (no recipe.yaml in it)"),
         (["--set", "methods=[cirf_ful]"], "{file}, part codes, point " + SMALL.partition("/")[2] + ": "),
         (["--out", "{run}"], "--out {run}: a run is there; give the sweep its own folder"),
         (["--set", "codebook.size=3"], "--set codebook.size: part codes varies codebook.size from run to run"),

@@ -51,7 +51,7 @@ Until = Annotated[
     typer.Option(
         "--until",
         metavar="STAGE",
-        help="Make this stage (see `cirf status`) and what it needs, no more; a kind, such as models, means all of them.",
+        help="Stop after this stage (see `cirf status`); a kind, such as models, means all stages of that kind.",
     ),
 ]
 Columns = Annotated[
@@ -71,7 +71,7 @@ TrustDry = Annotated[
     bool,
     typer.Option(
         "--trust-remote-code",
-        help="With --dry-run: run Python code that the recipe names, or that comes with its model, as the run itself would.",
+        help="With --dry-run: run Python code that the recipe names or that comes with its model, as the run would.",
     ),
 ]
 AllowEnv = Annotated[
@@ -96,10 +96,11 @@ Tasks = Annotated[
     ),
 ]
 Protocol = Annotated[
-    str, typer.Option("--protocol", help="quick, full or paper (see docs/reference/evaluation.md), or own: as --set says.")
+    str,
+    typer.Option("--protocol", help="quick, full or paper (see docs/reference/evaluation.md), or own: as the recipe says."),
 ]
 EvaluationOut = Annotated[
-    Path | None, typer.Option("--out", metavar="DIR", help="The evaluation's folder (default: its own for each command).")
+    Path | None, typer.Option("--out", metavar="DIR", help="The evaluation's folder (default: one for each set of options).")
 ]
 TestLimit = Annotated[int | None, typer.Option("--limit", min=1, metavar="N", help="At most N test problems a task.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress on standard error.")]
@@ -137,7 +138,7 @@ def run(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Run a recipe, from questions to report; again: resume it."""
+    """Run a recipe from data to report; run it again to resume."""
     look_only(trust or not dry_run)
     _share_cores(quiet)
     from cirf.commands.run import dry, prepare, run_and_report
@@ -164,9 +165,7 @@ def sweep(
         Path | None,
         typer.Option("--out", metavar="DIR", help="The sweep's folder (default: runs/NAME, with --limit runs/NAME-limit-N)."),
     ] = None,
-    only: Annotated[
-        list[str] | None, typer.Option("--only", metavar="PART", help="The runs of this part alone. Repeatable.")
-    ] = None,
+    only: Annotated[list[str] | None, typer.Option("--only", metavar="PART", help="Run only this part. Repeatable.")] = None,
     until: Until = None,
     limit: Limit = None,
     share: Annotated[
@@ -182,7 +181,7 @@ def sweep(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Run a recipe with many settings; again: resume it."""
+    """Run a recipe with many settings; run it again to resume."""
     look_only(trust or not dry_run)
     if not (dry_run or shipped):
         _share_cores(quiet)
@@ -207,7 +206,7 @@ def sweep(
 def status(
     folder: RunPath,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Compare every file with its hash; ends with 1 where one is damaged.")
+        bool, typer.Option("--verify", help="Check every file against its hash; exit code 1 if one is damaged.")
     ] = False,
     trust: TrustCode = False,
     as_json: Json = False,
@@ -329,7 +328,7 @@ def evaluate(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Evaluate a run's methods, or any model; again: resume it."""
+    """Evaluate a run's methods, or any model; run it again to resume."""
     _share_cores(quiet)
     from cirf.commands.evaluate import EvaluateOptions
     from cirf.commands.evaluate import evaluate as run_and_report
@@ -355,11 +354,11 @@ def probe(
     ] = "drop,shuffle,swap",
     truncate: Annotated[
         str | None,
-        typer.Option("--truncate", metavar="K,L", help="Keep the first K of them alone, for each number."),
+        typer.Option("--truncate", metavar="K,L", help="Keep only the first K of them, once for each number."),
     ] = None,
     results: Annotated[
         str,
-        typer.Option("--results", help="Results in a trace: follow (go with their functional tokens) or keep (stay in place)."),
+        typer.Option("--results", help="Results in a trace: follow (move with their functional tokens) or keep (stay in place)."),
     ] = "follow",
     tasks: Tasks = None,
     protocol: Protocol = "quick",
@@ -413,16 +412,17 @@ def show(
     method: Annotated[
         str | None, typer.Option("--method", help="The method whose answers to show; without it, the first.")
     ] = None,
-    task: Annotated[str | None, typer.Option("--task", help="Answers to this task alone.")] = None,
+    task: Annotated[str | None, typer.Option("--task", help="Only answers to this task.")] = None,
     wrong: Annotated[bool, typer.Option("--wrong", help="Wrong answers, unparsed ones among them.")] = False,
     right: Annotated[bool, typer.Option("--right", help="Right answers.")] = False,
     unparsed: Annotated[bool, typer.Option("--unparsed", help="Unparsed answers.")] = False,
     truncated: Annotated[bool, typer.Option("--truncated", help="Truncated answers.")] = False,
     item: Annotated[str | None, typer.Option("--id", help="The answers to this question.")] = None,
     against: Annotated[
-        str | None, typer.Option("--against", metavar="METHOD", help="Questions that this other method answered differently.")
+        str | None,
+        typer.Option("--against", metavar="METHOD", help="Only questions that this method answered differently."),
     ] = None,
-    sampled: Annotated[bool, typer.Option("--sampled", help="The sampled runs of a greedy evaluation.")] = False,
+    sampled: Annotated[bool, typer.Option("--sampled", help="Show the sampled runs that come with a greedy evaluation.")] = False,
     limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="At most N answers.")] = 10,
     trust: TrustCode = False,
     as_json: Json = False,
@@ -464,7 +464,7 @@ def export(
 @app.command()
 def archive(
     run: Annotated[Path, typer.Argument(help="The folder of a run or of a sweep.")],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The archive's folder; one that is there is replaced.")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The archive's folder; an existing archive is replaced.")],
     trust: TrustCode = False,
     as_json: Json = False,
 ) -> None:
@@ -623,10 +623,11 @@ def label(
         list[str] | None, typer.Argument(metavar="CODE=LABEL", help='Such as "16=divides"; "16=" restores the rule\'s label.')
     ] = None,
     endpoint: Annotated[
-        str | None, typer.Option("--endpoint", metavar="URL", help="Have a language model label all codes: its server, or local.")
+        str | None,
+        typer.Option("--endpoint", metavar="URL", help="Label all codes by a language model: its server's URL, or local."),
     ] = None,
     model: Annotated[
-        str | None, typer.Option("--model", help="The model there; of local a hub id, a folder or bundled:NAME.")
+        str | None, typer.Option("--model", help="Its model on that server; for local a hub id, a folder or bundled:NAME.")
     ] = None,
     api_key_env: Annotated[
         str | None, typer.Option("--api-key-env", metavar="NAME", help="Environment variable with its API key.")
@@ -677,7 +678,7 @@ def data_get(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Fetch benchmarks and public rationales; again: resume it."""
+    """Fetch benchmarks and public rationales; run it again to resume."""
     from cirf.commands.data import get
 
     get(names or [], out, quiet, as_json)

@@ -111,7 +111,7 @@ def test_the_page_has_no_backtick_and_long_names_may_be_broken(analysed, runs):
 
 def test_a_run_alone_says_what_it_lacks(sweep, runs, tmp_path):
     shutil.copytree(sweep / runs["representation"], tmp_path / "run")
-    assert "differ in codebook.size alone" in tinyrun.cirf("analyze", tmp_path / "run", "codebook_size").error()
+    assert "differ only in codebook.size" in tinyrun.cirf("analyze", tmp_path / "run", "codebook_size").error()
     said = tinyrun.cirf("analyze", tmp_path / "run", "geometry", "clustering")
     assert said.code == 0, said.err
     assert (tmp_path / "run" / "analysis" / "clustering" / "clustering.csv").is_file()

@@ -97,6 +97,7 @@ VARIANTS = {
     "theirs": {"method": "codi", "preset": "official"},
     "again": {"method": "cirf_full", "settings": {"subjects": True}},
     "mine": {"method": "my_method.py", "settings": {"depth": 2}},
+    "cirf_lean": {"settings": {"budget": 4}},
 }
 
 
@@ -115,6 +116,7 @@ def test_a_variant_of_known_settings_is_named_by_them_and_any_other_by_itself():
         "theirs": "theirs",
         "again": "again",  # the name is taken
         "mine": "mine",
+        "cirf_lean": "CIRF Lean",
         "cirf_full": "CIRF",
     }
 

@@ -223,7 +223,7 @@ def test_the_law_is_refused_on_few_points_and_fitted_on_enough(tmp_path):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("codebook_size", "differ in codebook.size alone"),
+        ("codebook_size", "differ only in codebook.size"),
         ("representation", "codebook.representation"),
         ("initialisation", "codebook.initialiser"),
         ("scaling", "two backbones"),

@@ -39,9 +39,9 @@ def _ending(tiny: Any) -> Any:
 
 def _training(tiny: Any, tokenizer: Any, judge: Judge = _even, asked: int = 6, **keys: Any) -> RewardTraining:
     given: dict[str, Any] = {
-        "updates": 1,
+        "max_steps": 1,
         "questions": 2,
-        "answers": 4,
+        "num_generations": 4,
         "warmup_steps": 0,
         "eval_questions": 3,
         "draws": 3,
@@ -60,7 +60,7 @@ def _weights(training: RewardTraining) -> dict[str, torch.Tensor]:
 
 def _plain(model: Any, groups: Sequence[Sequence[Answer]], how: Reward) -> Any:
     """The first update's loss, token by token, from the formulas of the papers: no batch, no clipping, no weights."""
-    counted = [[one for one in group if how.truncated == "keep" or not one.truncated] for group in groups]
+    counted = [[one for one in group if not (how.mask_truncated_completions and one.truncated)] for group in groups]
     counted = [group for group in counted if len({one.reward for one in group}) > 1]
     rewards = torch.tensor([one.reward for group in counted for one in group])
     total: Any = 0.0
@@ -69,12 +69,12 @@ def _plain(model: Any, groups: Sequence[Sequence[Answer]], how: Reward) -> Any:
         own = torch.tensor([one.reward for one in group])
         for one in group:
             advantage = one.reward - own.mean()
-            if how.scale != "none":
-                advantage = advantage / ((own if how.scale == "group" else rewards).std() + 1e-4)
+            if how.scale_rewards != "none":
+                advantage = advantage / ((own if how.scale_rewards == "group" else rewards).std() + 1e-4)
             ids = torch.tensor([[*one.prompt, *one.ids]])
             logs = (model(ids).logits[0, len(one.prompt) - 1 : -1] / how.temperature).log_softmax(-1)
             written = logs[range(len(one.ids)), list(one.ids)]
-            by = {"grpo": answers * len(one.ids), "dr_grpo": answers * CAP, "bnpo": tokens, "dapo": tokens}[how.loss]
+            by = {"grpo": answers * len(one.ids), "dr_grpo": answers * CAP, "bnpo": tokens, "dapo": tokens}[how.loss_type]
             total = total - advantage * written.sum() / by
     return total
 
@@ -82,12 +82,12 @@ def _plain(model: Any, groups: Sequence[Sequence[Answer]], how: Reward) -> Any:
 @pytest.mark.parametrize(
     "keys",
     [
-        {"loss": "grpo", "scale": "group"},
-        {"loss": "dr_grpo"},
-        {"loss": "bnpo", "scale": "batch", "temperature": 0.8},
-        {"loss": "dapo", "truncated": "drop"},
+        {"loss_type": "grpo", "scale_rewards": "group"},
+        {"loss_type": "dr_grpo"},
+        {"loss_type": "bnpo", "scale_rewards": "batch", "temperature": 0.8},
+        {"loss_type": "dapo", "mask_truncated_completions": True},
     ],
-    ids=lambda keys: str(keys["loss"]),
+    ids=lambda keys: str(keys["loss_type"]),
 )
 def test_an_update_is_that_of_plain_torch(
     tiny: Any, tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: dict[str, Any]
@@ -104,7 +104,7 @@ def test_an_update_is_that_of_plain_torch(
     reference = _ending(tiny)
     training.run(tmp_path, SILENT, "")
     ends = {one.truncated for group in drawn for one in group}
-    assert ends == ({True, False} if training.settings.truncated == "keep" else {False})
+    assert ends == ({False} if training.settings.mask_truncated_completions else {True, False})
     optimizer = torch.optim.AdamW(reference.parameters(), lr=0.01, weight_decay=0.0)
     reference.requires_grad_(True)
     _plain(reference, drawn, training.settings).backward()
@@ -126,9 +126,9 @@ def test_truncated_answers_count_above_and_below_or_nowhere() -> None:
     assert token_weights([2, 4, 1], "dapo", 9) == [1 / 7] * 3
     assert token_weights([2, 4, 1], "grpo", 9) == pytest.approx([1 / 6, 1 / 12, 1 / 3])
     assert token_weights([2, 4, 1], "dr_grpo", 9) == [1 / 27] * 3
-    left = learnable([whole, cut, third], Reward(truncated="drop"))
+    left = learnable([whole, cut, third], Reward(mask_truncated_completions=True))
     assert left == [whole, third] and advantages([left], "none") == [0.5, -0.5]
-    assert learnable([whole, cut], Reward(truncated="drop")) == []
+    assert learnable([whole, cut], Reward(mask_truncated_completions=True)) == []
     assert advantages([[whole, third], [whole, cut, third]], "group")[:2] == pytest.approx(
         [0.5 / 0.7072, -0.5 / 0.7072], rel=1e-3
     )
@@ -137,7 +137,7 @@ def test_truncated_answers_count_above_and_below_or_nowhere() -> None:
 @pytest.mark.parametrize("adaptation", ["lora", "full"])
 def test_a_constant_reward_changes_no_byte_and_ends_soon(tiny: Any, tokenizer: Any, tmp_path: Path, adaptation: Any) -> None:
     training = _training(
-        tiny, tokenizer, lambda place, output: (1.0, output.ids[0] % 2 == 0), updates=9, adaptation=adaptation, beta=0.0
+        tiny, tokenizer, lambda place, output: (1.0, output.ids[0] % 2 == 0), max_steps=9, adaptation=adaptation, beta=0.0
     )
     before = _weights(training)
     history, _ = training.run(tmp_path, SILENT, "")
@@ -155,7 +155,7 @@ def test_groups_without_advantage_give_no_divergence_either(tiny: Any, tokenizer
     kept: list[dict[str, torch.Tensor]] = []
     for questions in (1, 4):
         own = (lambda place, output: judge(0, output)) if questions == 1 else judge
-        keys: dict[str, Any] = {"adaptation": "lora", "beta": 0.5, "questions": questions, "draws": 1, "updates": 2}
+        keys: dict[str, Any] = {"adaptation": "lora", "beta": 0.5, "questions": questions, "draws": 1, "max_steps": 2}
         training = _training(tiny, tokenizer, own, questions, eval_questions=0, **keys)
         draws = training.choose
         training.choose = lambda *how, draws=draws: sorted(draws(*how))  # type: ignore[method-assign]
@@ -185,7 +185,7 @@ def test_divergence_is_nothing_at_the_reference_and_grows_away_from_it(tiny: Any
 
     def apart(**keys: Any) -> float:
         training = _training(
-            tiny, tokenizer, adaptation="lora", updates=12, learning_rate=2e-3, eval_steps=1, eval_questions=0, **keys
+            tiny, tokenizer, adaptation="lora", max_steps=12, learning_rate=2e-3, eval_steps=1, eval_questions=0, **keys
         )
         return float(training.run(tmp_path / str(len(keys)), SILENT, "")[0]["losses"][-1]["kl"])
 
@@ -194,7 +194,9 @@ def test_divergence_is_nothing_at_the_reference_and_grows_away_from_it(tiny: Any
 
 def test_reward_rises_and_that_of_a_shuffled_control_does_not(tiny: Any, tokenizer: Any, tmp_path: Path) -> None:
     def shares(**keys: Any) -> tuple[float, float]:
-        training = _training(tiny, tokenizer, updates=16, questions=4, answers=8, learning_rate=0.02, eval_questions=0, **keys)
+        training = _training(
+            tiny, tokenizer, max_steps=16, questions=4, num_generations=8, learning_rate=0.02, eval_questions=0, **keys
+        )
         rows = training.run(tmp_path / str(len(keys)), SILENT, "")[0]["losses"]
         return tuple(sum(row["right"] for row in part) / len(part) for part in (rows[:5], rows[-5:]))
 
@@ -206,7 +208,7 @@ def test_reward_rises_and_that_of_a_shuffled_control_does_not(tiny: Any, tokeniz
 
 @pytest.mark.parametrize("keys", [{"adaptation": "full"}, {"adaptation": "lora", "choose": "success", "beta": 0.1}])
 def test_a_kill_changes_no_byte(tiny: Any, tokenizer: Any, tmp_path: Path, keys: dict[str, Any]) -> None:
-    given: dict[str, Any] = {"updates": 7, "save_steps": 2, "eval_steps": 3, **keys}
+    given: dict[str, Any] = {"max_steps": 7, "save_steps": 2, "eval_steps": 3, **keys}
     whole = _training(tiny, tokenizer, **given)
     history, _ = whole.run(tmp_path / "whole", SILENT, "")
 
@@ -231,7 +233,7 @@ def test_the_best_model_of_validation_is_kept_and_a_fall_ends_the_training(tiny:
         right = training.state.update < 4 if place else training.state.update == 2
         return float(right), right
 
-    training = _training(tiny, tokenizer, updates=9, eval_steps=2, max_fall=0.5)
+    training = _training(tiny, tokenizer, max_steps=9, eval_steps=2, max_fall=0.5)
     training.questions = Questions(training.questions.training, _even, training.questions.held_out, held_out, CAP)
     history, _ = training.run(tmp_path, SILENT, "")
     assert history["best_update"] == 2 and history["updates"] == 4 and "fell from 100.0% to 0.0%" in history["ended"]
@@ -239,7 +241,7 @@ def test_the_best_model_of_validation_is_kept_and_a_fall_ends_the_training(tiny:
 
 
 def test_a_low_entropy_ends_the_training(tiny: Any, tokenizer: Any, tmp_path: Path) -> None:
-    history, _ = _training(tiny, tokenizer, updates=9, min_entropy=50.0).run(tmp_path, SILENT, "")
+    history, _ = _training(tiny, tokenizer, max_steps=9, min_entropy=50.0).run(tmp_path, SILENT, "")
     assert history["updates"] == 1 and "min_entropy" in history["ended"]
 
 
@@ -253,17 +255,17 @@ def _asked(tiny: Any, tokenizer: Any, work: Path, judge: Judge, **keys: Any) -> 
 
     training = _training(tiny, tokenizer, watched, eval_questions=0, learning_rate=1e-9, **keys)
     history = training.run(work, SILENT, "")[0]
-    return order[:: training.settings.answers], [row["questions"] for row in history["losses"]]
+    return order[:: training.settings.num_generations], [row["questions"] for row in history["losses"]]
 
 
 def test_each_question_comes_once_a_pass(tiny: Any, tokenizer: Any, tmp_path: Path) -> None:
-    order, _ = _asked(tiny, tokenizer, tmp_path, lambda place, output: (1.0, True), updates=3, draws=1)
+    order, _ = _asked(tiny, tokenizer, tmp_path, lambda place, output: (1.0, True), max_steps=3, draws=1)
     assert sorted(order[:6]) == list(range(6))
 
 
 @pytest.mark.parametrize("choose", ["uniform", "success"])
 def test_no_question_is_drawn_twice_in_an_update(tiny: Any, tokenizer: Any, tmp_path: Path, choose: str) -> None:
-    keys: dict[str, Any] = {"updates": 4, "questions": 6, "draws": 4, "asked": 7, "choose": choose}
+    keys: dict[str, Any] = {"max_steps": 4, "questions": 6, "draws": 4, "asked": 7, "choose": choose}
     order, drawn = _asked(tiny, tokenizer, tmp_path, lambda place, output: (float(place > 3) * output.ids[0], True), **keys)
     for count in drawn:
         update, order = order[:count], order[count:]
@@ -276,7 +278,9 @@ def test_questions_that_are_sometimes_right_are_preferred(tiny: Any, tokenizer: 
         right = output.ids[0] % 2 == 0 if place > 1 else place == 1
         return float(right), right
 
-    order, _ = _asked(tiny, tokenizer, tmp_path, judge, updates=60, draws=1, answers=8, choose="success", max_tokens=1)
+    order, _ = _asked(
+        tiny, tokenizer, tmp_path, judge, max_steps=60, draws=1, num_generations=8, choose="success", max_completion_length=1
+    )
     counts = [order.count(question) for question in range(6)]
     assert max(counts[:2]) < 0.6 * min(counts[2:])
 

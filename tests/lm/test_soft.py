@@ -76,7 +76,7 @@ def test_places_are_held_by_a_token_that_is_nowhere_else_and_found_by_it(
         find_run(encode(tokenizer, "How many?"), token)
     with pytest.raises(CirfError, match="several places for vectors"):
         find_run([5, token, 6, token], token)
-    with pytest.raises(CirfError, match="no prompt in the model's own chat template"):
+    with pytest.raises(CirfError, match="not a prompt in the model's chat template"):
         frame.text(encode(tokenizer, "How many?"))
 
 

@@ -216,7 +216,7 @@ def test_an_expression_matches_the_traces_within_its_limits(steps: list[tuple[in
     [Steering(at_most=((1, 1), (2, 1))), Steering(3, at_most=((1, 1),)), Steering(result_tokens=2), Steering(result_cost=1.0)],
 )
 def test_what_no_expression_says_is_refused(how: Steering) -> None:
-    with pytest.raises(CirfError, match="an expression"):
+    with pytest.raises(CirfError, match="a regular expression"):
         expression(how, NAMES, True)
 
 

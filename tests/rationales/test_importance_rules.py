@@ -316,7 +316,7 @@ def test_a_classifier_that_lacks_a_weight_is_refused(folder: Path, tmp_path: Pat
     weights = load_file(folder / "model.safetensors")
     del weights["classifier.weight"]
     save_file(weights, tmp_path / "model" / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(CirfError, match=r"its files lack the weights classifier\.weight; bring the whole model"):
+    with pytest.raises(CirfError, match=r"its files lack the weights classifier\.weight; fetch the whole model again"):
         load_classifier(tmp_path / "model", SECTION)
 
 

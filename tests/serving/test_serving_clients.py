@@ -159,8 +159,9 @@ def test_what_cannot_be_served_is_reported_in_a_sentence(folders: tuple[Path, Pa
     assert "name a variable that holds a key with --api-key-env" in tinyrun.cirf("serve", main, "--host", "0.0.0.0").error()
     monkeypatch.setenv("CIRF_TEST_KEY", "short")
     for key in ("CIRF_TEST_KEY", "CIRF_NO_SUCH_KEY"):
-        assert "put 16 characters or more there" in tinyrun.cirf("serve", main, "--api-key-env", key).error()
-    assert "neither a model's folder" in tinyrun.cirf("serve", "./nowhere", "--port", "0").error()
+        assert "set it to 16 characters or more" in tinyrun.cirf("serve", main, "--api-key-env", key).error()
+    for missing in ("./nowhere", "runs/nowhere"):  # the latter may be no hub id: it is where runs are
+        assert f"{missing.removeprefix('./')}: no such folder" in tinyrun.cirf("serve", missing, "--port", "0").error()
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert "give another --host or --port" in tinyrun.cirf("serve", main, "--port", str(port)).error()

@@ -203,7 +203,7 @@ def test_rows_that_cannot_be_used_are_gathered_where_a_list_is_given(tmp_path: P
         "rationale is empty": {"rows": 1, "first": [f"{path}, line 4"]},
     }
     assert build_task(entry(path, answer="number"), None).answer == "number"
-    with pytest.raises(CirfError, match=r"no usable row \(2: not valid JSON; the first is that of line 1\)"):
+    with pytest.raises(CirfError, match=r"no usable row: not valid JSON \(2: lines 1, 2\)"):
         read_problems(write(tmp_path / "bad.jsonl", "{", "{"), "number", [])
 
 

@@ -349,8 +349,8 @@ def test_a_short_answer_may_have_a_full_stop() -> None:
         ({"messages": [assistant("7")]}, "the conversation has no turn of the user"),
         ({"messages": [USER, assistant("")]}, "the assistant's last turn is empty"),
         ({"messages": [USER, {**assistant(""), "content": None, "reasoning_content": "Hm."}]}, ".*has thoughts but no answer"),
-        ({"messages": ["hello"]}, "a turn of the conversation is no object with role and content"),
-        ({"messages": [USER, {"role": "assistant", "content": 7}]}, "the content of a turn is no text"),
+        ({"messages": ["hello"]}, "a turn of the conversation is not an object with role and content"),
+        ({"messages": [USER, {"role": "assistant", "content": 7}]}, "the content of a turn is not a text"),
     ],
 )
 def test_what_is_missing_gets_one_line(tmp_path: Path, row: dict[str, Any], message: str) -> None:
@@ -368,7 +368,7 @@ def test_columns_of_the_recipe_name_what_is_which(tmp_path: Path) -> None:
     assert (problem.question, problem.answer, problem.rationale) == (ASKED, "28", WORK)
     with pytest.raises(RowError, match=r"no column .task.; columns .--columns. name it for question, and the row has exercise"):
         read(tmp_path, row, columns={"question": "task"})
-    with pytest.raises(ValueError, match="columns: quesion is no field of a row; name question, answer"):
+    with pytest.raises(ValueError, match="columns: quesion is not a field of a row; name question, answer"):
         TaskEntry.model_validate({"task": "jsonl", "columns": {"quesion": "a"}})
     with pytest.raises(CirfError, match="columns is for jsonl tasks"):
         load_problems(Problems.model_validate({"tasks": [{"task": "chain_sum", "columns": {"question": "a"}}]}), 1)

@@ -98,7 +98,7 @@ def test_every_file_is_held_to_the_bound_by_itself(tmp_path: Path) -> None:
 
 
 def test_nothing_usable_is_said_as_such_whatever_the_bound(tmp_path: Path) -> None:
-    with pytest.raises(CirfError, match=r"no usable row \(2: not valid JSON; the first is that of line 1\)"):
+    with pytest.raises(CirfError, match=r"no usable row: not valid JSON \(2: lines 1, 2\)"):
         load(write(tmp_path / "mine.jsonl", ["{", "{"]), max_unusable_share=1)
     write(tmp_path / "multiarith" / "train.jsonl", [{"question": "q"}, {"final_ans": "3"}])
     section = Problems.model_validate({"tasks": [{"task": "multiarith"}], "data": str(tmp_path), "max_unusable_share": 1})

@@ -36,7 +36,7 @@ def make(source: Source, ablation: Ablation) -> AnalysisResult:
     groups = grouped(placed, [*ablation.keys, *ablation.along], method=functional)
     if not groups:
         raise MissingInputError(
-            f"it needs evaluated runs that differ in {' or '.join(ablation.keys)} alone; `cirf sweep` makes such"
+            f"it needs evaluated runs that differ only in {' or '.join(ablation.keys)}; `cirf sweep` makes them"
         )
     rows: list[dict[str, Any]] = []
     notes: list[str] = []
@@ -54,7 +54,7 @@ def make(source: Source, ablation: Ablation) -> AnalysisResult:
         ending = f"-{file_name(group.label)}" if group.label else ""
         put(pictures, f"{ablation.name}{ending}", _picture(ablation, own_rows, group, ending))
     if not rows:
-        raise MissingInputError("the runs that differ in these keys alone have no functional method or no task in common")
+        raise MissingInputError("the runs that differ only in these keys have no functional method or no task in common")
     if source.paper:
         theirs = published(ablation.theirs)
         own = {"source", "mean", *(column.key for column in ablation.keys.values())}

@@ -131,9 +131,7 @@ def make(source: Source) -> AnalysisResult:
                 for name, picture in _pictures([row for row, _, _ in several.values()], group, size).items():
                     put(pictures, name, picture)
     if not rows:
-        raise MissingInputError(
-            "no training segment has a code yet; bring the run to its stage `codebook` (an archive keeps no codes)"
-        )
+        raise MissingInputError("no training segment has a code yet; make the stage `codebook` first (an archive has no codes)")
     rows.sort(key=lambda row: (row["settings"], row["size"]))
     notes = _notes(effects) + ([table.FEW_NOTE] if any(row["few"] for row in rows) else [])
     if source.paper:

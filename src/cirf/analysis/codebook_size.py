@@ -54,9 +54,7 @@ def make(source: Source) -> AnalysisResult:
     """A table of accuracies and one of use; for each group of runs that differ in K alone two pictures."""
     groups = grouped((run for run in source.runs if functional([run])), ("codebook.size",), method=functional)
     if not groups:
-        raise MissingInputError(
-            "it needs evaluated runs that differ in codebook.size alone, at least two; `cirf sweep` makes such"
-        )
+        raise MissingInputError("it needs at least two evaluated runs that differ only in codebook.size; `cirf sweep` makes them")
     accuracy: list[Row] = []
     use: list[Row] = []
     pictures: dict[str, str] = {}
@@ -79,7 +77,7 @@ def make(source: Source) -> AnalysisResult:
         for name, picture in _pictures(accuracies, counts, group).items():
             put(pictures, name, picture)
     if not accuracy:
-        raise MissingInputError("the runs that differ in codebook.size alone have no functional method or no task in common")
+        raise MissingInputError("the runs that differ only in codebook.size have no functional method or no task in common")
     notes.append(
         "The minimum is picked among the points themselves, so differences to it are biased upwards; their intervals are paired"
         " over the same questions and do not account for the selection."

@@ -144,7 +144,7 @@ def make(source: Source) -> AnalysisResult:
     for run in distinct(source.runs):
         rows += _rows(run)
     if not rows:
-        raise MissingInputError("no model with functional tokens is there; bring a run to its stage `models/cirf_full`")
+        raise MissingInputError("there is no model with functional tokens; make the stage `models/cirf_full` first")
     pictures = _pictures(rows)
     notes = [
         *([table.FEW_NOTE] if any(row["few"] for row in rows) else []),

@@ -1,7 +1,8 @@
 """One display name for each method, and its family: the same in reports, pictures, tables and cards.
 
-A variant of a recipe whose settings are all known here is named by them, ``CIRF with subjects``; any other keeps the name that
-the recipe gives it, and `describe` says what it changes.
+A variant of a recipe whose settings are all known here is named by them, ``CIRF with subjects``. Settings given to a method under
+its own name do not change its display name. Any other variant keeps the name that the recipe gives it; `describe` says what it
+changes.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def _composed(name: str, variants: Variants) -> str:
         if key in left and left[key] == value:
             display += words
             del left[key]
-    return name if left else display
+    return display if not left or name == method else name
 
 
 def describe(name: str, variants: Variants) -> str:

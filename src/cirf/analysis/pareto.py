@@ -110,7 +110,7 @@ def make(source: Source) -> AnalysisResult:
         points += [point for domain in DOMAINS for point in domain_points(run, domain)]
         tasks += _task_rows(run)
     if not points:
-        raise MissingInputError("no method was evaluated yet; bring the run to its stage `evaluation`")
+        raise MissingInputError("no method was evaluated yet; make the stage `evaluation` first")
     names = model_names(runs)
     pictures: dict[str, str] = {}
     notes = ["Intervals are of 95 %: of means by the bootstrap over questions within their task, of a task Wilson's."]

@@ -52,7 +52,7 @@ def make(source: Source) -> AnalysisResult:
                         put(pictures, file_name(name), picture(known, title, cost, everything))
     if not rows:
         raise MissingInputError(
-            "it needs evaluated runs of at least two backbones, each with a functional method; `cirf sweep` makes such"
+            "it needs evaluated runs of at least two backbones, each with a functional method; `cirf sweep` makes them"
         )
     notes.append(
         "A method is beaten where a CIRF variant of the same backbone is at least as accurate at no higher cost; these are point"

@@ -23,7 +23,7 @@ def make(source: Source) -> AnalysisResult:
     run = source.first(lambda one: (one.data["codebook"] or {}).get("codes"))
     book = run.data["codebook"]
     if not book:
-        raise MissingInputError("the run has no codebook yet; bring it to its stage `codebook`")
+        raise MissingInputError("the run has no codebook yet; make the stage `codebook` first")
     if not book["codes"]:
         raise MissingInputError("the texts of training steps, which an archive leaves out")
     rows = [

@@ -32,7 +32,7 @@ def make(source: Source) -> AnalysisResult:
     lengths = _lengths(run)
     tasks = _tasks(run)
     if not tasks:
-        raise MissingInputError("no problems yet; bring the run to its stage `problems`")
+        raise MissingInputError("no problems yet; make the stage `problems` first")
     rows = [_row(run, task, lengths.get(task, [])) for task in tasks]
     notes = [*source.notes(run), _COUNTS]
     if source.paper:

@@ -52,7 +52,7 @@ def make(source: Source) -> AnalysisResult:
     run = source.first(lambda one: any(one.training_codes.values()))
     sequences = {"training": [codes for codes in run.training_codes.values() if codes]}
     if not sequences["training"]:
-        raise MissingInputError("the run has no codes yet; bring it to its stage `codebook` (an archive keeps no codes)")
+        raise MissingInputError("the run has no codes yet; make the stage `codebook` first (an archive has no codes)")
     if answered := _answered(run):
         sequences["answers"] = answered
     labels = {row["code"]: row["label"] for row in run.data["codebook"]["codes"]}

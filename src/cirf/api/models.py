@@ -74,7 +74,7 @@ def load(model: str | Path, **keys: Any) -> tuple[Any, Any]:
     path = user_path(model)
     source = find_model(path) if path.is_dir() else resolve(str(model), for_terminal())
     if Path(source).is_dir() and vectors_of(Path(source)):
-        raise CirfError(f"{model}: the model thinks in vectors, which is not supported here; use `cirf ask` or `cirf evaluate`")
+        raise CirfError(f"{model}: the model reasons in vectors, which is not supported here; use `cirf ask` or `cirf evaluate`")
     if Path(source).is_dir():
         check_model(Path(source).resolve())
     tokenizer = backbone.load_tokenizer(source, chosen)

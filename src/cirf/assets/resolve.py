@@ -70,7 +70,7 @@ def _write_weights(file: Path, folder: Path, progress: Progress) -> Any:
         small[name] = weights.pop(name).to(torch.bfloat16)  # one at a time: both sets of a large model may not fit
     result = model.load_state_dict(small, strict=False, assign=True)
     if result.unexpected_keys or set(result.missing_keys) - {"lm_head.weight"}:
-        raise CirfError(f"{file}: the tensors do not fit the model: {sorted(result.missing_keys + result.unexpected_keys)[:3]}")
+        raise CirfError(f"{file}: the tensors do not match the model: {sorted(result.missing_keys + result.unexpected_keys)[:3]}")
     model.tie_weights()
     model.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]
         bos_token_id=config.bos_token_id, eos_token_id=config.eos_token_id, pad_token_id=config.pad_token_id
@@ -216,13 +216,18 @@ def resolve(model: str, progress: Progress = SILENT) -> Path | str:
     if model.startswith(PREFIX):
         return _bundled(find(model), progress)
     folder = user_path(model)
-    if model and (folder.exists() or model[0] in "./~"):
+    if model and (folder.exists() or is_local(model)):
         _check_folder(model, folder)
         return folder if model.startswith("~") else model
     if not _HUB_ID.fullmatch(model):
         raise CirfError(f"{model or 'model'}: neither a folder that exists, nor a hub id such as Qwen/Qwen3-8B, nor {PREFIX}NAME")
     quiet()  # the loader reports in one line that the hub did not answer
     return model
+
+
+def is_local(model: str) -> bool:
+    """Whether a name means a folder here and no hub id: it begins as a path does, or with ``runs/``, or its parent is here."""
+    return model.startswith((".", "/", "~", "runs/")) or ("/" in model and user_path(model).parent.is_dir())
 
 
 def _check_folder(model: str, folder: Path) -> None:

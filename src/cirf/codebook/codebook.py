@@ -88,7 +88,7 @@ class Codebook:
         if width != self.width:
             raise CirfError(
                 f"codebook.reuse: its codes are {self.width} wide, the backbone's embeddings {width}; "
-                "reuse it on a backbone of the same width or train a new codebook"
+                "use it with a backbone of that width, or train a new codebook"
             )
         if dict(embedder) != dict(self.embedder):
             raise CirfError(
@@ -101,7 +101,7 @@ class Codebook:
             )
         if representation is not None and representation != self.representation:
             raise CirfError(
-                f"codebook.reuse: it quantises {self.representation}, codebook.representation is {representation}; set them alike"
+                f"codebook.reuse: codebook.representation is {representation}; set it to {self.representation}, as there"
             )
 
     def encoded(self, vectors: Rows) -> EncodedRows:

@@ -115,7 +115,7 @@ def analyze(folder: Path, asked: Sequence[str], paper: bool, as_json: bool) -> N
     out = folder / FOLDER
     for path in (out, *(out / name for name in names())):
         if path.is_symlink():
-            raise CirfError(f"{path}: a symbolic link, where tables are written and removed; remove the link")
+            raise CirfError(f"{path}: a symbolic link, and tables are written there; remove the link")
     for name in () if asked else names():
         if name not in found and (out / name).is_dir():
             shutil.rmtree(out / name)

@@ -72,8 +72,8 @@ def check(source: str, sets: Sequence[str], data: Path | None, as_json: bool, sh
         _print(made)
     if not found.total.usable:
         reasons = {reason: each["rows"] for reason, each in made["refused"].items()} | made["problems"]["dropped"]
-        counts = "; ".join(f"{count}: {reason}" for reason, count in (reasons | found.total.unusable).items())
-        raise CirfError(f"{source}: no usable row ({counts or 'there is none'})")
+        counts = ", ".join(f"{reason} ({count:,})" for reason, count in (reasons | found.total.unusable).items())
+        raise CirfError(f"{source}: no usable row: {counts or 'there are no rows'}")
 
 
 def _updates(recipe: Recipe, train: Sequence[Problem], validation: Sequence[Problem], found: TaskCheck, whole: bool) -> Updates:
@@ -93,7 +93,7 @@ def columns_of(said: str | None) -> dict[str, str]:
     pairs = [pair.partition("=") for pair in (said or "").split(",") if pair.strip()]
     wrong = [name.strip() for name, sign, column in pairs if name.strip() not in FIELDS or not column.strip()]
     if wrong:
-        raise CirfError(f"--columns: {wrong[0]!r} names no column; write OURS=THEIRS, with OURS one of {', '.join(FIELDS)}")
+        raise CirfError(f"--columns: {wrong[0]!r}: expected FIELD=COLUMN, with FIELD one of {', '.join(FIELDS)}")
     return {name.strip(): column.strip() for name, _, column in pairs}
 
 
@@ -101,7 +101,7 @@ def _recipe_of(source: str, sets: Sequence[str], columns: str | None) -> Recipe:
     """The recipe to check by: the one named, or the defaults with a file's or a folder's data, with the overrides."""
     path = user_path(source)
     if columns and not is_row_file(source):
-        raise CirfError(f"--columns is for a file of rows, {source} is none; name the columns in problems.tasks.*.columns")
+        raise CirfError(f"--columns is for a file of rows, which {source} is not; name the columns in problems.tasks.*.columns")
     if path.is_dir():
         made = _of_folder(path)
     elif is_row_file(source):
@@ -122,7 +122,7 @@ def _of_folder(folder: Path) -> dict[str, Any]:
     there = [name for name, task in learnt.items() if all(p.is_file() for p in mirror_paths(task, str(folder), "train").values())]
     if not there:
         wanted = ", ".join(str(path) for task in learnt.values() for path in mirror_paths(task, "", "train").values())
-        raise CirfError(f"{folder}: holds no task's training file ({wanted}); for a file of your own, name the file")
+        raise CirfError(f"{folder}: no training file of a task ({wanted}); for a file of your own, name the file")
     files = [str(path) for path in sorted((folder / "rationales").glob("*.jsonl"))]
     return {"problems": {"data": str(folder), "tasks": [{"task": name} for name in there]}, "rationales": {"files": files}}
 

@@ -221,8 +221,8 @@ def _by_reward(recipe: Recipe, methods: Sequence[Method], progress: Progress) ->
         trained = sizes["parameters"] if how.adaptation == "full" else sizes["lora_per_rank"] * how.lora.rank
         held = (4.0 if how.adaptation == "full" else 2.0) + (4.0 if recipe.backbone.dtype == "float32" else 2.0)
         memory = held * sizes["parameters"] + 16.0 * trained + 5 * 4.0 * LOGITS
-        answers = how.updates * how.questions * how.answers
-        found[method.name] = {"updates": how.updates, "answers": answers, "memory_gib": round(memory / GIB, 1)}
+        answers = how.max_steps * how.questions * how.num_generations
+        found[method.name] = {"updates": how.max_steps, "answers": answers, "memory_gib": round(memory / GIB, 1)}
     return found
 
 

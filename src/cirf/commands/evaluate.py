@@ -79,7 +79,7 @@ def _recipe(options: EvaluateOptions) -> tuple[Recipe, AnsweringModel]:
     from cirf.recipe.load import dump, parse
 
     if options.protocol not in (*PROTOCOLS, "own"):
-        raise CirfError(f"--protocol {options.protocol}: there is no such protocol (there are: {', '.join(PROTOCOLS)}, own)")
+        raise CirfError(f"--protocol {options.protocol}: no such protocol (available: {', '.join(PROTOCOLS)}, own)")
     chosen = tuple(dict.fromkeys(options.methods))
     if options.probes is not None and not chosen:
         chosen = _probed(options.model, options.probes)
@@ -220,8 +220,10 @@ def answering(model: str, methods: Sequence[str]) -> AnsweringModel:
 
     ``CirfError`` where a method is not there, or its model is not.
     """
+    from cirf.assets import is_local
+
     folder = user_path(model)
-    if not folder.exists() and (model.startswith((".", "/", "~")) or ("/" in model and Path(model).parent.is_dir())):
+    if not folder.exists() and is_local(model):
         raise CirfError(f"{model}: no such folder; name a run's folder, a model's folder, a hub id or bundled:NAME")
     if (folder / "recipe.yaml").is_file() and (folder / "config.json").is_file():
         return _of_trained(folder, methods)
@@ -295,7 +297,7 @@ def _of_model(model: str, methods: Sequence[str]) -> AnsweringModel:
     folder = user_path(model)
     functions = functions_of(folder) if folder.is_dir() else {}
     if not methods and vectors_of(folder):
-        raise CirfError(f"{folder}: thinks in vectors, but has no recipe; name its method with --method")
+        raise CirfError(f"{folder}: reasons in vectors, but has no recipe; name its method with --method")
     chosen = tuple(methods) or ((_FUNCTIONAL,) if functions else (_PLAIN,))
     made: dict[str, Any] = {
         "name": f"evaluate-{plain(folder.resolve().name if folder.is_dir() else model)}",

@@ -71,7 +71,7 @@ def lm_eval(
     asker = get(method, recipe)
     if asker.latents:
         raise CirfError(
-            f"--method {method}: it thinks in vectors before it answers, which the harness cannot; use `cirf evaluate`"
+            f"--method {method}: it reasons in vectors before it answers, which the harness cannot; use `cirf evaluate`"
         )
     tasks, test = resolve(recipe.problems), load_problems(recipe.problems, recipe.seed).test
     out.mkdir(parents=True, exist_ok=True)
@@ -115,7 +115,7 @@ def export(model: Path, out: Path, kind: str, as_json: bool) -> None:
     folder = find_model(model)
     if vectors_of(folder):
         raise CirfError(
-            f"{folder}: it thinks in vectors before it answers, which llama.cpp cannot; use `cirf ask` or `cirf evaluate`"
+            f"{folder}: it reasons in vectors before it answers, which llama.cpp cannot; use `cirf ask` or `cirf evaluate`"
         )
     check_model(folder.resolve(), for_terminal(as_json))
     details = write_gguf(folder, out, chosen, for_terminal())
@@ -242,7 +242,7 @@ def _card(folder: Path, repository: str) -> str:
     from cirf.report.model_cards import traces_card
 
     if vectors_of(folder):
-        raise CirfError(f"{folder}: thinks in vectors, which rows of text do not teach; push the traces of another model")
+        raise CirfError(f"{folder}: reasons in vectors, which rows of text do not teach; push the traces of another model")
     rows = traces(folder)
     if not (folder / "recipe.yaml").is_file():
         raise CirfError(f"{folder}: no recipe.yaml, so the source of its rows is unknown; push from the run's own folder")

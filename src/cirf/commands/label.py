@@ -30,7 +30,7 @@ def label(
     for entry in given:
         code, sign, words = entry.partition("=")
         if not sign or not code.strip().isdecimal() or int(code) not in segments:
-            raise CirfError(f"{entry!r}: give CODE=LABEL with one of the codes (see `cirf codes {folder}`)")
+            raise CirfError(f"{entry!r}: expected CODE=LABEL with one of the codes (see `cirf codes {folder}`)")
         changed[int(code)] = clean(words) if words.strip() else None
     if changed:
         labels = _changed(labels, changed)
@@ -70,7 +70,7 @@ def _codes(folder: Path) -> tuple[dict[int, int], dict[int, list[str]]]:
     open_run(folder)
     book: dict[str, Any] | None = collect(folder, examples=0, segments_per_code=12)["codebook"]
     if book is None:
-        raise CirfError(f"{folder}: no codebook yet; bring the run to its stage `codebook`")
+        raise CirfError(f"{folder}: no codebook yet; make the run's stage `codebook` first")
     used = [row for row in book["codes"] if row["count"]]
     return {row["code"]: row["count"] for row in used}, {row["code"]: row["examples"] for row in used}
 

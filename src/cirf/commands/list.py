@@ -36,7 +36,7 @@ def recipes(name: str | None, schema: bool, as_json: bool) -> None:
     there = shipped()
     if name is not None:
         if name not in there:
-            raise CirfError(f"recipes: there is no shipped recipe {name!r} (there are: {', '.join(there)})")
+            raise CirfError(f"recipes: no shipped recipe {name!r} (available: {', '.join(there)})")
         text = (
             json.dumps(load(name).model_dump(mode="json"), indent=2) + "\n"
             if as_json

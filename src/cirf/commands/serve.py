@@ -80,7 +80,7 @@ def _key(variable: str | None) -> str | None:
         return None
     key = os.environ.get(variable, "").strip()
     if len(key) < _SHORTEST_KEY:
-        raise CirfError(f"--api-key-env {variable}: no key, or too short a one; put {_SHORTEST_KEY} characters or more there")
+        raise CirfError(f"--api-key-env {variable}: no key, or a short one; set it to {_SHORTEST_KEY} characters or more")
     if not (key.isascii() and key.isprintable()) or " " in key:
-        raise CirfError(f"--api-key-env {variable}: a key has printable ASCII characters and no blanks; put another there")
+        raise CirfError(f"--api-key-env {variable}: a key must be printable ASCII without blanks; set another")
     return key

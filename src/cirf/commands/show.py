@@ -51,7 +51,7 @@ def show(folder: Path, wanted: AnswerFilter, limit: int, as_json: bool) -> None:
     """Print up to ``limit`` answers of one method, and how many there are."""
 
     if wanted.wrong and wanted.right:
-        raise CirfError("--wrong and --right: no answer is both; give one of them")
+        raise CirfError("--wrong and --right: no answer is both; give only one")
     answers = folder / wanted.stage
     there = _evaluated(answers, [*open_run(folder).methods], up_to_date(folder))
     method = wanted.method or there[0]
@@ -94,10 +94,10 @@ def _tables(answers: Path, method: str, there: list[str], task: str | None) -> d
     from cirf.store.jsonl import read_rows
 
     if method not in there:
-        raise CirfError(f"--method {method}: not evaluated in this run (there are: {', '.join(there)})")
+        raise CirfError(f"--method {method}: not evaluated in this run (evaluated: {', '.join(there)})")
     names = list((load_object(answers / method / "scores.json") or {}).get("tasks", {}))
     if task is not None and task not in names:
-        raise CirfError(f"--task {task}: not a task of this run (there are: {', '.join(names)})")
+        raise CirfError(f"--task {task}: not a task of this run (its tasks: {', '.join(names)})")
     return {name: read_rows(answers / method / f"{name}.jsonl") for name in names if task in (None, name)}
 
 

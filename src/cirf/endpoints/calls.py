@@ -103,7 +103,7 @@ async def connect(endpoint: recipe.Endpoint, timeout: float) -> AsyncIterator[Co
     except ValueError as error:
         raise CirfError(f"{endpoint.url}: not a usable URL ({error})") from None
     if constants.HF_HUB_OFFLINE:
-        raise CirfError(f"{endpoint.url}: HF_HUB_OFFLINE is set, which blocks all requests; set it to 0")
+        raise CirfError(f"{endpoint.url}: HF_HUB_OFFLINE is set, which blocks all requests; set it to 0 for this command")
     key = requests.read(endpoint)
     async with AsyncInferenceClient(base_url=endpoint.url, api_key=key or "none", timeout=timeout) as client:
         # "none": without a key the client would send the hub's own token to anyone's server
@@ -147,7 +147,7 @@ async def call(server: Connection, request: Request, refused: frozenset[str] = f
     except BodyTooLong as error:
         raise RetryLater(str(error)) from None
     except UnknownEncoding as error:
-        raise CirfError(f"{server.url}: it encodes answers ({str(error)[:_SHOWN]}) unasked; have it send them plain") from None
+        raise CirfError(f"{server.url}: it sends compressed responses ({str(error)[:_SHOWN]}); turn that off") from None
     except Redirected as error:
         there = server.without_key(str(error))[:_SHOWN]
         raise CirfError(f"{server.url}: it redirects to {there}; if that is the right server, name it") from None

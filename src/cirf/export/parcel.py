@@ -35,15 +35,15 @@ def check_weights(folder: Path) -> None:
     try:
         places: dict[str, str] = dict(parse_json(index.read_text(encoding="utf-8"))["weight_map"])
     except (ValueError, KeyError, TypeError):
-        raise CirfError(f"{index}: damaged, so the places of the weights are unknown; save the model again") from None
+        raise CirfError(f"{index}: damaged, so the weights cannot be found; save the model again") from None
     for name in sorted(set(places.values())):
         path = folder / name
         if Path(name).name != name or not path.is_file():
-            raise CirfError(f"{folder}: no finished model, {name} is missing; bring all files of the model here")
+            raise CirfError(f"{folder}: no finished model, {name} is missing; copy all files of the model here")
         there = _names(path)
         for weight, place in places.items():
             if place == name and weight not in there:
-                raise CirfError(f"{path}: does not hold {weight}, which {_INDEX} places there; save the model again")
+                raise CirfError(f"{path}: lacks {weight}, which {_INDEX} names; save the model again")
 
 
 def _names(path: Path) -> set[str]:
@@ -56,7 +56,7 @@ def _names(path: Path) -> set[str]:
     except (SafetensorError, OSError):
         names = set()
     if not names:
-        raise CirfError(f"{path}: truncated, or not safetensors; bring the whole file here, or train the model again")
+        raise CirfError(f"{path}: truncated, or not safetensors; copy the file again, or train the model again")
     return names
 
 
@@ -156,7 +156,7 @@ def _check_inside(folder: Path, files: Sequence[Path]) -> None:
 def _check_model(folder: Path) -> None:
     """``CirfError`` if a folder lacks anything that loading it needs."""
     if folder.parent.name == ".work" or ".work" in folder.resolve().parts:
-        raise CirfError(f"{folder}: still in the making; finish the run first")
+        raise CirfError(f"{folder}: not finished yet; finish the run first")
     for place in (folder, *(folder / name for name in _INNER if (folder / name).is_dir())):
         for names in (("config.json",), ("tokenizer.json", "tokenizer.model", "vocab.json"), ("tokenizer_config.json",)):
             if not any((place / name).is_file() for name in names):
@@ -273,7 +273,7 @@ def check_name(repository: str) -> None:
     """``CirfError`` if it is not ``OWNER/NAME``."""
     parts = repository.split("/")
     if len(parts) != 2 or not all(_NAME.fullmatch(part) for part in parts) or "--" in repository or ".." in repository:
-        raise CirfError(f"--to {repository}: expected OWNER/NAME, letters, digits, '-', '_' and '.' alone")
+        raise CirfError(f"--to {repository}: expected OWNER/NAME with letters, digits, '-', '_' and '.' only")
 
 
 def own_token() -> str | None:
@@ -319,7 +319,7 @@ def upload(parcel: Upload, repository: str, kind: Kind, public: bool, message: s
 def _check_visibility(repository: str, private: bool, public: bool) -> None:
     if private == public:
         there, advice = ("private", "leave out") if private else ("public", "give")
-        raise CirfError(f"{repository}: is there already and is {there}; {advice} --public, or change that in its settings first")
+        raise CirfError(f"{repository}: exists and is {there}; {advice} --public, or change that in its settings first")
 
 
 def _reason(error: Exception, token: str) -> str:

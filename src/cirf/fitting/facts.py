@@ -88,10 +88,9 @@ def look(recipe: Recipe, count: CountTokens) -> Facts:
     )
     if not problems or not (found.usable or facts.bare):
         refused = {} if unusable is None else {reason: each["rows"] for reason, each in by_reason(unusable.errors).items()}
-        reasons = "; ".join(f"{number}: {reason}" for reason, number in (refused | found.unusable).items())
+        reasons = ", ".join(f"{reason} ({number:,})" for reason, number in (refused | found.unusable).items())
         differ = other_answers(looked.collection)
-        why = f"{reasons or 'there is none'}{f'; {differ}' if differ else ''}"
-        raise CirfError(f"{entry.train_file}: no usable row ({why}), so no recipe would work")
+        raise CirfError(f"{entry.train_file}: no usable row: {reasons or 'there are no rows'}{f'; {differ}' if differ else ''}")
     return facts
 
 

@@ -133,7 +133,7 @@ def load_config(source: str | Path, section: schema.Backbone) -> Any:
         if layers > _MOST_LAYERS:  # building them would take very long before missing weights are detected
             raise CirfError(f"{source}: its configuration has {layers:,} layers, more than {_MOST_LAYERS:,}; use another model")
         if layers < 1:
-            raise CirfError(f"{source}: its configuration has {layers} layers; bring the whole model")
+            raise CirfError(f"{source}: its configuration has {layers} layers; fetch the whole model again")
         return config
 
 
@@ -196,7 +196,7 @@ def from_safetensors(kind: Any, source: str, section: schema.Backbone, **how: An
     model, report = kind.from_pretrained(source, use_safetensors=True, output_loading_info=True, **how, **where(source, section))
     if missing := sorted(report["missing_keys"]):
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        raise CirfError(f"{source}: its files lack the weights {missing[0]}{more}; bring the whole model")
+        raise CirfError(f"{source}: its files lack the weights {missing[0]}{more}; fetch the whole model again")
     return model
 
 
@@ -248,7 +248,7 @@ def object_of(path: Path) -> dict[str, Any] | None:
     try:
         return load_object(path)
     except CirfError as error:
-        raise CirfError(f"{str(error).partition(';')[0]}; bring the file that the model came with") from None
+        raise CirfError(f"{str(error).partition(';')[0]}; use the file that the model came with") from None
 
 
 @contextlib.contextmanager
@@ -276,7 +276,7 @@ def explained(source: str | Path, what: str) -> Iterator[None]:
             advice = "set backbone.trust_remote_code: true if you trust it (of commands that run no recipe: --trust-remote-code)"
             raise CirfError(f"{source}: the {what} comes with custom code; {advice}") from None
         if "mismatched_sizes" in str(error):  # whose report is not shown: see `without_bars`
-            raise CirfError(f"{source}: weights have other shapes than its config.json says; bring the whole model") from None
+            raise CirfError(f"{source}: weights have other shapes than config.json says; fetch the whole model again") from None
         if "instantiate the backend tokenizer" in str(error):
             raise CirfError(f"{source}: {_NO_TOKENIZER}") from None
         for name in ("tokenizer.json", "vocab.json"):  # large, so read only to say what is wrong

@@ -93,4 +93,4 @@ def check_tokenizer(model: Any, tokenizer: Any) -> None:
     probe = prompt_text(tokenizer, "It's 12,345.60 - x_1?\n\n  Yes (a), no. éß数") + "".join(sorted(tokenizer.get_added_vocab()))
     if encode(loaded, probe) != encode(tokenizer, probe):
         kinds = f"{type(tokenizer).__name__} became {type(loaded).__name__}"
-        raise CirfError(f"backbone.model: its tokenizer, saved and loaded again, cuts text otherwise ({kinds}); use another")
+        raise CirfError(f"backbone.model: its tokenizer splits text differently once saved and loaded ({kinds}); use another")

@@ -167,7 +167,7 @@ class Method:
             return cap
         if budget <= vectors:
             raise CirfError(
-                f"evaluate.max_completion_tokens: {budget}, but {self.name} thinks in {vectors} vectors before it answers; "
+                f"evaluate.max_completion_tokens: {budget}, but {self.name} reasons in {vectors} vectors before it answers; "
                 "raise it"
             )
         return min(cap, budget - vectors)

@@ -75,7 +75,7 @@ def kind(name: str, recipe: Recipe) -> tuple[type[Method], str]:
     given = variant.method
     base = given or name
     if name in METHODS and base != name:
-        raise CirfError(f"variants.{name}.method: {name} is a method, and tables would show {base} so; use another name")
+        raise CirfError(f"variants.{name}.method: {name} is the name of a method other than {base}; use another name")
     if base.endswith(OWN):
         return _own(base, f"{'methods' if given is None else f'variants.{name}.method'} names it as a method of your own")
     if base not in METHODS:
@@ -141,7 +141,7 @@ def _by_reward(name: str, variant: Variant, recipe: Recipe) -> Method:
         raise CirfError(f"{where}: trained by reward, {advice}")
     section = read_section(Reward, recipe.reward.model_dump() | (variant.reward or {}), f"{where}.reward", "`reward`")
     if not start.trained or start.latents or start.guide or start.frozen:
-        why = "is not trained" if not start.trained else "does not think in tokens alone"
+        why = "is not trained" if not start.trained else "does not reason in tokens only"
         raise CirfError(f"{where}.method: {start.name} {why}; with reward name one such as cirf_full, terse or sft_cot")
     if section.beta and section.adaptation != "lora":
         raise CirfError(f"{where}.reward.beta: the start model is kept only with adapters; set adaptation: lora, or beta: 0")
@@ -256,11 +256,11 @@ def _own(path: str, advice: str) -> tuple[type[Method], str]:
     defined, origin = read_user_code(path, advice)
     made = defined.get("METHOD")
     if made is None:
-        raise CirfError(f"{path}: defines no METHOD; end the file with METHOD = YourMethod, a class on cirf.methods.Method")
+        raise CirfError(f"{path}: defines no METHOD; end the file with METHOD = YourMethod, a subclass of cirf.methods.Method")
     if not (isinstance(made, type) and issubclass(made, Method)):
-        raise CirfError(f"{path}: METHOD is no class on cirf.methods.Method; write METHOD = YourMethod")
+        raise CirfError(f"{path}: METHOD is not a subclass of cirf.methods.Method; write METHOD = YourMethod")
     if not made.name or not made.summary:
         raise CirfError(f"{path}: METHOD has no name or no summary; set both in the class")
     if not (isinstance(made.Settings, type) and issubclass(made.Settings, Section)):
-        raise CirfError(f"{path}: Settings is no class on cirf.recipe.Section; write class Settings(Section)")
+        raise CirfError(f"{path}: Settings is not a subclass of cirf.recipe.Section; write class Settings(Section)")
     return made, origin

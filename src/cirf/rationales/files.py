@@ -126,7 +126,7 @@ def _text(raw: Mapping[str, Any], field: str, where: str) -> str:
         raise RowError(where, f"no field `{field}`; add it or remove the row")
     value = raw[field]
     if not isinstance(value, str):
-        raise RowError(where, f"`{field}` is {_kind(value)}, expected a text; write it in quotes", f"`{field}` is no text")
+        raise RowError(where, f"`{field}` is {_kind(value)}, expected a string; write it in quotes", f"`{field}` is not a text")
     if not value.strip():
         raise RowError(where, f"`{field}` is empty; fill it in or remove the row")
     return value

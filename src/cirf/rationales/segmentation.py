@@ -131,8 +131,8 @@ def cut(rationales: Sequence[Rationale], section: schema.Segments, problems: Seq
         reasons = ", ".join(f"{reason}: {count}" for reason, count in result.report["reasons"].items())
         first = rationales[0]
         raise CirfError(
-            f"segments.by={section.by}: none of {len(rationales)} rationales can be cut into steps ({reasons}; the first is that "
-            f"of problem {first.problem}); try segments.by=auto or wider segments.minimum and segments.maximum"
+            f"segments.by={section.by}: none of {len(rationales)} rationales can be cut into steps ({reasons}; see "
+            f"problem {first.problem}); try segments.by=auto or wider segments.minimum and segments.maximum"
         )
     return result
 

@@ -58,21 +58,23 @@ def by_key(schema: type[Section] = Recipe) -> dict[str, KeyRow]:
     return {row.key: row for row in rows(schema)}
 
 
-def rows_of(section: type[Section], prefix: str = "") -> Iterator[KeyRow]:
-    """Every key of a section and of those within, in order."""
+def rows_of(section: type[Section], prefix: str = "", defaults: Section | None = None) -> Iterator[KeyRow]:
+    """Every key of a section and of those within, in order; its ``defaults`` where the group that holds it has its own."""
     for name, info in section.model_fields.items():
+        default = info.get_default() if defaults is None else getattr(defaults, name)
         extra = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
         yield KeyRow(
             key=prefix + name,
             type=expected(info),
-            default=_default(info),
+            default="" if info.is_required() or isinstance(default, Section) else inline(default),
             meaning=info.description or "",
             unit=str(extra.get("unit", "")),
             paper=str(extra.get("paper", "")),
         )
         inner, many = inner_section(info)
         if inner is not None:
-            yield from rows_of(inner, f"{prefix}{name}.*." if many else f"{prefix}{name}.")
+            held = default if isinstance(default, Section) else None
+            yield from rows_of(inner, f"{prefix}{name}.*." if many else f"{prefix}{name}.", held)
 
 
 def inner_section(info: FieldInfo) -> tuple[type[Section] | None, bool]:
@@ -84,13 +86,6 @@ def inner_section(info: FieldInfo) -> tuple[type[Section] | None, bool]:
         if isinstance(part, type) and issubclass(part, Section):
             return part, True
     return None, False
-
-
-def _default(info: FieldInfo) -> str:
-    if info.is_required():
-        return ""
-    value = info.get_default()
-    return "" if isinstance(value, Section) else inline(value)
 
 
 def expected(info: FieldInfo) -> str:

@@ -73,7 +73,8 @@ def open_run(folder: Path) -> Recipe:
     if not path.is_file():
         refuse_archive(folder)
     if not path.is_file() or (folder / "stage.json").is_file():  # a stage keeps its recipe
-        raise CirfError(f"{folder}: not a run's folder ({'a stage of one' if path.is_file() else 'it holds no recipe.yaml'})")
+        what = "a stage of one" if path.is_file() else "no recipe.yaml in it" if folder.exists() else "there is no such folder"
+        raise CirfError(f"{folder}: not a run's folder ({what})")
     refuse_special(folder)
     return _moved(load(str(path)), folder)
 

@@ -95,7 +95,7 @@ class TaskEntry(Section):
     def _are_fields(cls, columns: dict[str, str]) -> dict[str, str]:
         wrong = columns.keys() - set(FIELDS)
         if wrong:
-            raise ValueError(f"columns: {min(wrong)} is no field of a row; name {', '.join(FIELDS)}")
+            raise ValueError(f"columns: {min(wrong)} is not a field of a row; name {', '.join(FIELDS)}")
         return columns
 
     @model_validator(mode="before")
@@ -272,7 +272,7 @@ class ResultWriter(RequestSettings):
 
 class Results(Section):
     by: Literal["rule", "none", "file", "llm"] = key("rule", "Source of results: the task's rule, none (codes alone), `file`, or a language model (rows it fails on use the rule).", paper="3.3")
-    values: Literal["last", "used"] = key("last", "by: rule, where a step holds several equations: its last value alone, or before it also those used by later steps.", paper="3.3")
+    values: Literal["last", "used"] = key("last", "by: rule, where a step holds several equations: only its last value, or before it also those used by later steps.", paper="3.3")
     units: Literal["drop", "keep"] = key("drop", "by: rule, where a result is a number: bare, or with the noun that follows it in the step (24 clips).")
     working: Literal["drop", "keep"] = key("keep", "by: rule, where a result is a number: bare, or after the calculation it comes from (63-57=6, 1555+X=2460). Bare values cost the comparison's 0.5B 11 points.")
     last: Literal["drop", "keep"] = key("keep", "The last step's result, mostly the answer: kept, or left out, so that the answer follows the last functional token.", paper="eq. 3: left out")
@@ -394,20 +394,20 @@ class Reward(Section):
     token_price: float = key(0.0, "Subtracted from the reward for each generated token.", ge=0)
     function: str | None = key(None, "A Python file, ending in .py, that defines REWARD: a function of one answer (a dict: question, gold, output, trace, answer, parsed, correct, tokens, truncated, well_formed) whose number is added to the reward; it is run as code.", pattern=r"\.py$")
     shuffle: bool = key(False, "A control: the rewards of a question's answers are shuffled among them.")
-    updates: Positive = key(200, "Updates of the weights.", unit="updates")
+    max_steps: Positive = key(200, "Updates of the weights.", unit="updates")
     questions: Positive = key(8, "Fewest questions per update whose answers have different rewards; others are counted and left out.", unit="questions")
-    answers: int = key(8, "Answers sampled to each question.", unit="answers", ge=2)
+    num_generations: int = key(8, "Answers sampled to each question.", unit="answers", ge=2)
     draws: Positive = key(4, "Most draws of questions for one update, up to twice as many at once; then it uses what there is.")
     choose: Literal["uniform", "success"] = key("uniform", "uniform: all training questions in turn, in another order in each pass. success: prefer those answered right about half the time so far.")
     temperature: float = key(1.0, "Temperature of the sampled answers.", gt=0)
     top_p: Fraction = key(1.0, "Nucleus of the sampled answers; on a CPU 0.999 is faster with a large vocabulary.")
-    max_tokens: Positive | None = key(None, "Cap of a sampled answer; null: that of the evaluation.", unit="tokens")
-    truncated: Literal["keep", "drop"] = key("keep", "Truncated answers: trained on as wrong ones, or left out.")
-    loss: Literal["dr_grpo", "grpo", "bnpo", "dapo"] = key("dr_grpo", "Divisor of a token's loss, as in TRL: dr_grpo: answers times the cap; grpo: answers times the answer's tokens; bnpo, dapo: all tokens of the update.")
-    scale: Literal["none", "group", "batch"] = key("none", "Divisor of a reward's difference from its question's mean: none, or the standard deviation over the question's answers or over the update's.")
+    max_completion_length: Positive | None = key(None, "Cap of a sampled answer; null: that of the evaluation.", unit="tokens")
+    mask_truncated_completions: bool = key(False, "Leave truncated answers out; else they are trained on as wrong ones.")
+    loss_type: Literal["dr_grpo", "grpo", "bnpo", "dapo"] = key("dr_grpo", "Divisor of a token's loss, as in TRL: dr_grpo: answers times the cap; grpo: answers times the answer's tokens; bnpo, dapo: all tokens of the update.")
+    scale_rewards: Literal["none", "group", "batch"] = key("none", "Divisor of a reward's difference from its question's mean: none, or the standard deviation over the question's answers or over the update's.")
     epsilon: float = key(0.2, "Clipping range of the ratio of a token's new and old probability, below and above 1; the ratio is 1 in the first iteration.", gt=0)
     epsilon_high: float | None = key(None, "The same above 1; null: as epsilon.", gt=0)
-    iterations: Positive = key(1, "Updates on the same answers.")
+    num_iterations: Positive = key(1, "Updates on the same answers.")
     beta: float = key(0.0, "Weight of the KL divergence from the start model; needs adaptation: lora.", ge=0)
     adaptation: Literal["lora", "full"] = key("lora", "Train adapters, or every weight. The saved model is merged and plain either way.")
     lora: Lora = key(Lora(rank=16), "The adapters. Dropout is ignored.")
@@ -444,7 +444,7 @@ class Probes(Section):
     """Answers after perturbed thoughts, functional tokens or pauses."""
 
     kinds: tuple[Literal["drop", "shuffle", "swap"], ...] = key((), "What is done to them: drop them, shuffle them within a question, give each question those of another. Empty, and truncate too: no probes. Pauses are all equal, so they are only dropped and truncated.")
-    truncate: tuple[Whole, ...] = key((), "Keep the first k of them alone, once for each k.")
+    truncate: tuple[Whole, ...] = key((), "Keep only the first k of them, once for each k.")
     results: Literal["follow", "keep"] = key("follow", "Results in a trace: each goes with its functional token, or all stay in their places and only the tokens are perturbed.")
 
     @property

@@ -270,7 +270,7 @@ def _facts(method: str, recipe: Mapping[str, Any], known: ModelFacts) -> dict[st
     if reward := (own or {}).get("reward"):
         learned = f"LoRA, rank {reward['lora']['rank']}, merged" if reward["adaptation"] == "lora" else "every weight"
         facts = {"Trained by reward": "from the model of its start", "Adaptation": learned, "Seed": facts["Seed"]} | {
-            "Answers an update": f"{reward['answers']} to each of {reward['questions']} questions",
+            "Answers an update": f"{reward['num_generations']} to each of {reward['questions']} questions",
             "Peak learning rate": f"{reward['learning_rate']:g}",
         }
     if known.functions is not None:

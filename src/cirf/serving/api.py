@@ -143,7 +143,7 @@ def find(models: Mapping[str, ServedModel], name: str) -> ServedModel:
     """The model of that name; `Refusal` where there is none."""
     if name not in models:
         known = ", ".join(models)
-        raise Refusal(404, f"there is no model {name[:80]!r} here; there is: {known}", "model_not_found", "model")
+        raise Refusal(404, f"no model {name[:80]!r} is served here; available: {known}", "model_not_found", "model")
     return models[name]
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cirf.assets import is_local
 from cirf.codebook.functions import find_model, functions_of, steps_of
 from cirf.recipe.load import load
 from cirf.recipe.schema import Backbone, Evaluate
@@ -132,4 +133,4 @@ def load_served(model: str | Path, trust: bool = False) -> ServedModel:
 
 def _may_be_hub(model: str) -> bool:
     """Whether a text looks like ``owner/name`` and not like a path."""
-    return model.count("/") == 1 and not model.startswith((".", "/", "~")) and not Path(model).parent.is_dir()
+    return model.count("/") == 1 and not is_local(model)

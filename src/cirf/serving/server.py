@@ -40,9 +40,7 @@ def bind(host: str, port: int) -> socket.socket:
             made.close()
             raise
     except OSError as error:
-        raise CirfError(
-            f"{host}, port {port}: cannot be used ({error.strerror or error}); give another --host or --port"
-        ) from None
+        raise CirfError(f"{host}, port {port}: cannot bind ({error.strerror or error}); give another --host or --port") from None
     return made
 
 
@@ -235,12 +233,12 @@ class Guard:
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         host = host_in(headers.get(b"host", ""))
         if self._open > self._limits.requests:
-            raise Refusal(503, "too many requests are open; try again later", "overloaded", after=2)
+            raise Refusal(503, "too many open requests; try again later", "overloaded", after=2)
         if self._local and not (host and is_loopback(host)):
-            raise Refusal(403, "this server answers at localhost and 127.0.0.1 alone", "host_not_allowed")
+            raise Refusal(403, "this server answers only at localhost and 127.0.0.1", "host_not_allowed")
         origin = headers.get(b"origin")
         if origin is not None and _netloc(origin) != headers.get(b"host", "").casefold():
-            raise Refusal(403, "pages of other origins may not ask this server", "origin_not_allowed")
+            raise Refusal(403, "requests from pages of another origin are refused", "origin_not_allowed")
         if self._key is not None and scope["path"].startswith("/v1/"):
             kind, _, token = headers.get(b"authorization", "").partition(" ")
             if not (hmac.compare_digest(token.strip().encode("latin-1"), self._key) and kind.casefold() == "bearer"):
@@ -251,7 +249,7 @@ class Guard:
         except TimeoutError:
             raise Refusal(408, f"the request was not sent within {self._limits.slow:g} seconds", "request_timeout") from None
         if body and headers.get(b"content-type", "").partition(";")[0].strip().casefold() != "application/json":
-            raise Refusal(415, "send JSON, and say so: Content-Type: application/json", "unsupported_media_type")
+            raise Refusal(415, "send JSON with Content-Type: application/json", "unsupported_media_type")
         return body
 
     async def _body(self, receive: Receive) -> bytes | None:
@@ -266,7 +264,7 @@ class Guard:
             if size <= self._limits.body:
                 body += piece
             elif not more or size > _DRAINED * self._limits.body:
-                raise Refusal(413, f"a request may have {self._limits.body} bytes; send less", "request_too_large")
+                raise Refusal(413, f"the request is larger than {self._limits.body} bytes; send less", "request_too_large")
             if not more:
                 return bytes(body)
 

@@ -76,7 +76,7 @@ def _check_trainings(context: Context, stages: Sequence[StagePlan], source: str 
         check_vectors(model)
     except CirfError as error:
         raise CirfError(
-            f"backbone.model: {source} cannot think in vectors, as {', '.join(given)} would have it ({error}); use another "
+            f"backbone.model: {source} cannot reason in vectors, as {', '.join(given)} would have it ({error}); use another "
             "backbone, or another method"
         ) from None
 
@@ -103,7 +103,7 @@ def check_saved(name: str, folder: Path, recipe: Recipe) -> None:
     if method.learner != name:
         raise CirfError(f"models.{name}: {name} answers with the model of {method.learner}; name that one")
     if not (folder / "config.json").is_file():
-        raise CirfError(f"models.{name}: {folder} is no model's folder (it holds no config.json)")
+        raise CirfError(f"models.{name}: {folder} is not a model folder (no config.json)")
     count = vectors_of(folder)
     if count != method.latents:
         thinks = f"thinks in {count} vectors" if count else "does not think"

@@ -40,7 +40,7 @@ def check(recipe: Recipe) -> None:
         raise CirfError(
             f"evaluate.probes: {', '.join(requested)} apply to none of {', '.join(recipe.methods)}: there are only words "
             "between question and answer, or pauses, which are only dropped and truncated, or settings constrain the answers; "
-            "name a method that thinks in vectors or functional tokens, without such settings"
+            "name a method that reasons in vectors or functional tokens, without such settings"
         )
 
 

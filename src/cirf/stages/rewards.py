@@ -88,7 +88,7 @@ def _questions(context: Context, method: Method, render: Callable[[str], str]) -
     assert how is not None
     training, held_out = context.train(), context.validation()[: how.eval_questions]
     caps = [method.budget(tasks[task], context.recipe.evaluate) for task in dict.fromkeys(one.task for one in training)]
-    cap = min(max(caps, default=1), how.max_tokens or math.inf)
+    cap = min(max(caps, default=1), how.max_completion_length or math.inf)
     score = None if how.function is None else own_reward(how.function)
     prompts = [[render(method.prompt(hide(one), tasks[one.task])) for one in part] for part in (training, held_out)]
 

@@ -126,7 +126,7 @@ class RowLog:
         ``CirfError`` for a symbolic link, since its target would be cut and written to.
         """
         if path.is_symlink():
-            raise CirfError(f"{path}: a symbolic link, which is not written through; put the file itself there")
+            raise CirfError(f"{path}: a symbolic link; replace it by the file itself")
         self.path = path
         self._rows: list[dict[str, Any]] = []
         self._numbers: list[int] = []

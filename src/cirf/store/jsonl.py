@@ -78,9 +78,7 @@ def readable(path: Path) -> Iterator[None]:
             raise CirfError(f"{path}: not a regular file; name a file of rows")
         yield
     except FileNotFoundError:
-        raise CirfError(
-            f"{path}: no such file; name one on this machine (data of the hub or the web must be fetched first)"
-        ) from None
+        raise CirfError(f"{path}: no such file; fetch data of the hub or the web first") from None
     except UnicodeDecodeError as error:
         raise CirfError(f"{path}: not UTF-8 text (byte {error.start}); convert the file") from None
     except ValueError as error:
@@ -136,7 +134,7 @@ def parse_row(line: str, where: str) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         raise RowError(where, f"not valid JSON ({error.msg}); fix or remove the line", "not valid JSON") from None
     except UnicodeEncodeError:
-        raise RowError(where, "an escape such as \\ud800 that is no character; fix or remove the line") from None
+        raise RowError(where, "an escape such as \\ud800 that is not a character; fix or remove the line") from None
     except (ValueError, RecursionError) as error:
         why = "it is nested too deep" if isinstance(error, RecursionError) else "a number of thousands of digits"
         raise RowError(where, f"cannot be read ({why}); fix or remove the line") from None

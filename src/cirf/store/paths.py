@@ -55,7 +55,7 @@ def user_path(written: str | Path) -> Path:
     try:
         return Path(written).expanduser()
     except RuntimeError:
-        raise CirfError(f"{text[:200]}: the home folder of that user is not known here; write the whole path") from None
+        raise CirfError(f"{text[:200]}: no home folder of that user is known; write the whole path") from None
 
 
 def refuse_archive(path: Path) -> None:
@@ -79,4 +79,4 @@ def refuse_special(folder: Path) -> None:
         for name in names:
             path = os.path.join(inner, name)
             if os.path.exists(path) and not os.path.isfile(path):
-                raise CirfError(f"{path}: a pipe or a device, which no run and no model holds; remove it")
+                raise CirfError(f"{path}: a pipe or a device; remove it")

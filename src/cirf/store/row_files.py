@@ -92,7 +92,7 @@ def _sorting_out(refused: Refused | None, path: Path) -> Iterator[None]:
     with sorting_out(refused):
         yield
     if refused is not None and len(refused) > MOST_REFUSED:
-        raise CirfError(f"{path}: more than {MOST_REFUSED:,} lines are no rows ({refused[-1].place}: {refused[-1].reason})")
+        raise CirfError(f"{path}: more than {MOST_REFUSED:,} lines are not rows ({refused[-1].place}: {refused[-1].reason})")
 
 
 class _Unpacked(io.RawIOBase):
@@ -117,7 +117,7 @@ class _Unpacked(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         data = self._file.read(len(buffer))
         if self._file.tell() > self._most:
-            raise CirfError(f"{self._path}: unpacks to far more than rows of text would; name the unpacked file if it is right")
+            raise CirfError(f"{self._path}: unpacks to far more than its size suggests; if that is right, name the unpacked file")
         buffer[: len(data)] = data
         return len(data)
 

@@ -170,7 +170,7 @@ class RunFolder:
                 path = inner / name
                 whole = not in_work and any((path / one).is_file() for one in RECORDS)
                 if path.is_symlink() and not whole:
-                    raise CirfError(f"{path}: a symbolic link, where the run writes and removes; put what it leads to there")
+                    raise CirfError(f"{path}: a symbolic link, and the run writes there; replace it by the folder itself")
             if inner == self._work:
                 folders[:] = [name for name in folders if not Path(name).suffix.startswith(ASIDE)]
 

@@ -19,12 +19,12 @@ from typing import Any
 from cirf.errors import CirfError
 from cirf.recipe.schema import TaskEntry
 from cirf.records import AnswerKind, Problem
-from cirf.store.jsonl import Refused, RowError, by_reason, row_numbers, sorting_out
+from cirf.store.jsonl import Refused, RowError, row_numbers, sorting_out
 from cirf.store.paths import user_path
 from cirf.store.row_files import RowFile, read_row_file
 from cirf.tasks.loading.choices import by_index
 from cirf.tasks.loading.layouts import missing, plain_row
-from cirf.tasks.loading.unusable import Tolerance
+from cirf.tasks.loading.unusable import Tolerance, Unusable
 from cirf.tasks.parsing.answers import normalise_text, number_value, parse_answer
 from cirf.tasks.parsing.latex import is_formula, is_marked_up, tidy_latex
 from cirf.tasks.steps import produced
@@ -260,9 +260,7 @@ def _read(
             rows.append((line, row))
     bad = (refused or [])[before:]
     if not rows and bad:
-        counts = "; ".join(f"{count['rows']}: {reason}" for reason, count in by_reason(bad).items())
-        more = bad[0].message.removeprefix(bad[0].reason).strip("; ")
-        raise CirfError(f"{path}: no usable row ({counts}; the first is that of {bad[0].place}){more and f': {more}'}")
+        raise Unusable(str(path), len(bad), tuple(bad)).too_many(1.0)
     if not rows:
         raise CirfError(f"{path}: holds no rows; every row needs question and answer")
     return RowFile(file.word, rows), _in_our_notation([row for _, row in rows], commas)
@@ -291,7 +289,7 @@ def _check(row: Mapping[str, Any], where: str) -> None:
         if value is None and field == "rationale":
             continue
         if not isinstance(value, str):
-            raise RowError(where, f"{field} is {_kind(value)}, expected a string", f"{field} is no string")
+            raise RowError(where, f"{field} is {_kind(value)}, expected a string", f"{field} is not a string")
         if not value.strip():
             hint = "; leave the field out where there is none" if field == "rationale" else ""
             raise RowError(where, f"{field} is empty{hint}")

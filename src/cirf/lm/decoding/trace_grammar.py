@@ -64,7 +64,7 @@ def limited(how: Steering, at_most: Mapping[int, int]) -> Steering:
 def check_codes(codes: Iterable[int], names: TokenNames) -> None:
     """``CirfError`` where one is no code of the names."""
     if unknown := [code for code in codes if code >= len(names.codes)]:
-        raise CirfError(f"there is no functional token {unknown[0]}; the model has {names.codes[0]} to {names.codes[-1]}")
+        raise CirfError(f"no functional token {unknown[0]}; the model has {names.codes[0]} to {names.codes[-1]}")
 
 
 def expression(how: Steering, names: TokenNames, opened: bool) -> str:
@@ -73,12 +73,12 @@ def expression(how: Steering, names: TokenNames, opened: bool) -> str:
     expression cannot say it. It counts one thing alone, a budget or the times of one code; any other codes may be forbidden.
     """
     if how.result_tokens is not None or how.result_cost:
-        raise CirfError("an expression knows no tokens of a result and no costs; use `cirf serve`")
+        raise CirfError("a regular expression cannot limit the tokens of a result or their cost; use `cirf serve`")
     limits = dict(how.at_most)
     rationed = [code for code, most in limits.items() if most]
     if len(rationed) + (how.budget is not None) > 1:
-        counted = "one functional token alone" if how.budget is None else "a budget or one functional token"
-        raise CirfError(f"an expression counts {counted}; ration one, and forbid others, or use `cirf serve`")
+        counted = "one functional token" if how.budget is None else "a budget or one functional token"
+        raise CirfError(f"a regular expression can limit only {counted}; limit that one and forbid others, or use `cirf serve`")
     text = "[^<]{0,40}" if how.results else ""
     others = "|".join(name[6:-1] for code, name in enumerate(names.codes) if code not in limits)  # else it spells out new ones
     times = "*" if how.budget is None else f"{{0,{how.budget}}}"

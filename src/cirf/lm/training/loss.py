@@ -121,7 +121,7 @@ Group = Sequence[Answer]
 
 def learnable(group: Group, section: Reward) -> list[Answer]:
     """The answers of a group that are trained on; none if all have the same reward."""
-    kept = [answer for answer in group if section.truncated == "keep" or not answer.truncated]
+    kept = [answer for answer in group if not (section.mask_truncated_completions and answer.truncated)]
     rewards = [answer.reward for answer in kept]
     return kept if rewards and max(rewards) - min(rewards) > LEAST else []
 

@@ -130,11 +130,11 @@ class RewardTraining:
         longest = max(map(len, self.encoded.values())) + self.questions.cap
         state, stop = self.state, StopOnSignal()
         kernel = batch_kernel(self._base, self.objective, longest, str(device))
-        bar = progress.task(title, self.settings.updates, "updates", state.update)
+        bar = progress.task(title, self.settings.max_steps, "updates", state.update)
         with disk_errors(root), kernel, in_place(self.model), stop.listening(), bar as advance:
             before = time.perf_counter() - state.seconds
             self._validate()
-            while state.update < self.settings.updates and state.ended is None:
+            while state.update < self.settings.max_steps and state.ended is None:
                 row = self._update()
                 state.losses.append(row)
                 self._validate()
@@ -202,7 +202,7 @@ class RewardTraining:
     def _draw(self, number: int, chosen: Sequence[int]) -> list[list[Answer]]:
         """Answers to the chosen questions, in one batch; a list for each question."""
         settings, prompts = self.settings, self.questions.training
-        rows = [question for question in chosen for _ in range(settings.answers)]
+        rows = [question for question in chosen for _ in range(settings.num_generations)]
         called = [f"{self.seed} {self.state.update} {number} {index}" for index in range(len(rows))]
         outputs = generate(
             self.policy,
@@ -216,7 +216,7 @@ class RewardTraining:
         groups = []
         for index, question in enumerate(chosen):
             group = []
-            for output in outputs[index * settings.answers : (index + 1) * settings.answers]:
+            for output in outputs[index * settings.num_generations : (index + 1) * settings.num_generations]:
                 reward, right = self.questions.judge(question, output)
                 group.append(Answer(self.encoded[prompts[question]], output.ids, reward, right, output.truncated))
             tries = self.state.tries.setdefault(str(question), [0, 0])
@@ -257,15 +257,15 @@ class RewardTraining:
         """Update the weights on groups of answers; the measures of the update."""
         settings, state = self.settings, self.state
         answers = [answer for group in groups for answer in group]
-        weights = token_weights([len(answer.ids) for answer in answers], settings.loss, self.questions.cap)
-        rows = list(zip(answers, advantages(groups, settings.scale), weights, strict=True))
+        weights = token_weights([len(answer.ids) for answer in answers], settings.loss_type, self.questions.cap)
+        rows = list(zip(answers, advantages(groups, settings.scale_rewards), weights, strict=True))
         passes = list(self._passes(rows))
         rate = settings.learning_rate * min(1.0, state.update / max(1, settings.warmup_steps))
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         measured = bool(settings.beta) or (settings.adaptation == "lora" and state.update % settings.eval_steps == 0)
         old: list[torch.Tensor] = []
-        for turn in range(settings.iterations):
+        for turn in range(settings.num_iterations):
             total, entropy, apart, tokens = 0.0, 0.0, 0.0, 0
             for index, part in enumerate(passes):
                 made = self._pass(part, old[index] if turn else None, measured)
@@ -329,7 +329,7 @@ class RewardTraining:
         """Validate where it is time, and keep the best model."""
         settings, state = self.settings, self.state
         prompts = self.questions.held_out
-        last = state.update == settings.updates or state.ended is not None
+        last = state.update == settings.max_steps or state.ended is not None
         known = state.validation[-1]["update"] if state.validation else -1
         if not prompts or known == state.update or not (state.update % settings.eval_steps == 0 or last):
             return
@@ -414,7 +414,7 @@ class RewardTraining:
             "validation_rows": len(self.questions.held_out),
             "updates": state.update,
             "learning_rate": settings.learning_rate,
-            "answers": sum(row["questions"] for row in state.losses) * settings.answers,
+            "answers": sum(row["questions"] for row in state.losses) * settings.num_generations,
             **counts,
             **best,
             "losses": state.losses,

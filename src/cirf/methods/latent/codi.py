@@ -56,7 +56,7 @@ class Codi(ThinkingMethod):
     """Fine-tuned to answer from thoughts as it answers from a rationale."""
 
     name = "codi"
-    summary = "fine-tuned by self-distillation to think in vectors as it does in words (needs its own decoding loop)"
+    summary = "fine-tuned by self-distillation to reason in vectors as it does in words (needs its own decoding loop)"
     Settings = CodiSettings
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": Preset(
@@ -161,5 +161,5 @@ class Codi(ThinkingMethod):
 
         found = read_latent(Path(source))
         if found is None:
-            raise CirfError(f"{source}: holds no latent.json, so it is not known how the model thinks; train it again")
+            raise CirfError(f"{source}: holds no latent.json, so the number of its vectors is unknown; train it again")
         return thinking(model, tokenizer, found, Path(source))

@@ -70,7 +70,7 @@ def read_latent(folder: Path) -> LatentSettings | None:
             int(saved.get("projector", 0)),
         )
     except (ValueError, KeyError, TypeError):
-        raise CirfError(f"{path}: damaged, so it is not known how the model thinks; train it again") from None
+        raise CirfError(f"{path}: damaged, so the number of its vectors is unknown; train it again") from None
 
 
 class LatentPrefiller:
@@ -81,7 +81,9 @@ class LatentPrefiller:
         self._model, self._latent, self._project = model, latent, project
         known = tokenizer.get_vocab()
         if latent.begin not in known or latent.end not in known:
-            raise CirfError(f"the model does not know {latent.begin} and {latent.end}, so it was not trained to think; train it")
+            raise CirfError(
+                f"the model lacks {latent.begin} and {latent.end}, so it was not trained to reason in vectors; train it"
+            )
         self._begin, self._end = known[latent.begin], known[latent.end]
         self._tail = [self._end, *encode(tokenizer, latent.after)]
 

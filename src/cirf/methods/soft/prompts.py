@@ -159,7 +159,7 @@ class TemplateFrame:
         head, tail = self._head.strip(), self._tail.strip()
         inner: str = decoded.strip()
         if not inner.startswith(head) or not inner.endswith(tail) or len(inner) < len(head) + len(tail):
-            raise CirfError(f"{decoded[:60]!r} is no prompt in the model's own chat template; render it so")
+            raise CirfError(f"{decoded[:60]!r} is not a prompt in the model's chat template; render it with that")
         return inner[len(head) : len(inner) - len(tail)].strip()
 
 

@@ -45,7 +45,7 @@ def read_row(row: Mapping[str, Any]) -> Problem:
     """``input`` and ``target``; ``config`` is the subset. Lettered options leave the question and become ``choices``."""
     subset, question, target = row["config"], row["input"].strip(), row["target"].strip()
     if subset not in SUBSETS:
-        raise ValueError(f"config: {subset!r} is no task of BBH")
+        raise ValueError(f"config: {subset!r} is not a task of BBH")
     kind = KINDS.get(subset, "option")
     choices = None
     if kind == "option":

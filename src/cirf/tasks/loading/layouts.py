@@ -284,7 +284,7 @@ def _has_thoughts(turn: Mapping[str, Any]) -> bool:
 
 def _turn(turn: Any, where: str) -> tuple[str, str]:
     if not isinstance(turn, Mapping) or not isinstance(role := turn.get("role", turn.get("from")), str):
-        raise RowError(where, "a turn of the conversation is no object with role and content")
+        raise RowError(where, "a turn of the conversation is not an object with role and content")
     content = turn.get("content", turn.get("value"))
     thoughts: list[str] = []
     if isinstance(content, list):
@@ -292,7 +292,7 @@ def _turn(turn: Any, where: str) -> tuple[str, str]:
         thoughts = [thought for part in parts if part.get("type") in _PARTS if (thought := _text(part, ("text", *_PARTS)))]
         content = "".join(str(part.get("text") or "") for part in parts if part.get("type") not in _PARTS)
     if content is not None and not isinstance(content, str):
-        raise RowError(where, "the content of a turn is no text")
+        raise RowError(where, "the content of a turn is not a text")
     text = (content or "").strip()
     thought = _text(turn, _PARTS) or "\n".join(thoughts) or None
     role = _ROLES.get(role.casefold(), role.casefold())

@@ -70,16 +70,17 @@ class Unusable:
     def predicted(self, allowed: float) -> str:
         """As ``dropped``, with the effect on a run that allows this share of each file."""
         why = f", since problems.max_unusable_share is {allowed:g}" if self.share < 1 else ""
-        does = f"stops{why}" if self.stops(allowed) else "drops them and goes on"
+        does = f"stops{why}" if self.stops(allowed) else "drops them and continues"
         return f"{self.file}: {self._of} ({_percent(self.share)}) cannot be used: {self.counts}; `cirf run` {does}"
 
     def too_many(self, allowed: float) -> CirfError:
         """The error of a run that allows only this share."""
         first = min(self.errors, key=lambda error: error.line)
+        if self.share == 1:
+            said = first.message.removeprefix(first.reason).lstrip("; ")[:_LONGEST]
+            return CirfError(f"{first.file}: no usable row: {self.counts}{said and f'; {first.place}: {said}'}")
         what = first.message.partition("; ")[0]  # without its own advice
         more = f"; {first.place}: {what[:_LONGEST]}" if what != first.reason else ""
-        if self.share == 1:
-            return CirfError(f"{first.file}: no usable row: {self.counts}{more}")
         return CirfError(
             f"{first.file}: {self._of} ({_percent(self.share)}) cannot be used, more than "
             f"problems.max_unusable_share: {allowed:g} allows: {self.counts}{more}; "
