@@ -45,9 +45,9 @@ def ours(settings: Settings) -> list[tuple[float, int]]:
 
     source, rows, _ = for_trl(settings["run"], settings["method"])
     how = Reward(
-        updates=settings["updates"],
+        max_steps=settings["updates"],
         questions=settings["questions"],
-        answers=settings["answers"],
+        num_generations=settings["answers"],
         draws=1,
         max_fall=None,
         min_entropy=0.0,

@@ -16,7 +16,7 @@ from cirf.recipe.schema import Problems, TaskEntry
 from cirf.store.jsonl import RowError
 from cirf.tasks.loading.layouts import plain_row
 from cirf.tasks.loading.load import load_problems
-from cirf.tasks.own_rows import build_task, read_split, rows_in_memory, train_path
+from cirf.tasks.own_rows import build_task, read_split, row_notes, rows_in_memory, train_path
 
 ASKED = "Noor has 4 boxes with 8 beads and gives 4 away. How many are left?"
 STEPS = ("Noor has 4 * 8 = 32 beads.", "Then 32 - 4 = 28 are left.")
@@ -49,6 +49,11 @@ LAYOUTS: list[dict[str, Any]] = [
     {"question": ASKED, "answer": f"{WORK}\n#### 28"},
     {"question": ASKED, "answer": f"<think>{WORK}</think>28"},
     {"question": ASKED, "answer": f"{WORK}\nThe answer is 28."},
+    {"question": ASKED, "answer": ["28"], "rationale": WORK},
+    {"problem": ASKED, "generated_solution": WORK, "expected_answer": "28"},
+    {"prompt": ASKED, "chosen": TARGETS[1], "rejected": "The answer is 5."},
+    {"prompt": ASKED, "chosen": [USER, assistant(TARGETS[1])], "rejected": [USER, assistant("5")]},
+    {"prompt": [USER], "chosen": [assistant(TARGETS[1])]},
     {"problem": ASKED, "solution": WORK, "answer": "28"},
     {"instruction": ASKED, "input": "", "output": TARGETS[1]},
     {"query": ASKED, "response": f"{WORK}\nThe answer is: 28"},
@@ -229,6 +234,17 @@ def test_working_next_to_a_final_answer_is_the_rationale() -> None:
     assert (row["answer"], row["rationale"]) == ("28", WORK)
 
 
+def test_a_long_answer_that_calculates_has_the_number_that_it_concludes_with() -> None:
+    for end in ("\nTherefore, the result is 28.", "\nThe answer is 28.\nI hope this helps!"):
+        row = plain_row({"question": ASKED, "answer": WORK + end}, "here")
+        assert (row["answer"], row["rationale"].startswith(WORK)) == ("28", True)
+    for text in (
+        f"{WORK}\nBeads are nice.",
+        "She had a long day and went home late. It was so hot that the shop closed. So 3 were left.",
+    ):
+        assert plain_row({"question": ASKED, "answer": text}, "here")["answer"] == text
+
+
 def test_a_target_that_only_repeats_the_answer_is_no_rationale() -> None:
     for target in ("28", " 28 ", "train"):
         assert "rationale" not in plain_row({"question": ASKED, "answer": 28, "target": target}, "here")
@@ -261,6 +277,12 @@ OPTIONS: list[dict[str, Any]] = [
     {"A": "apple", "B": "chair", "C": "lamp", "Answer": "B"},
     {"option_1": "apple", "option_2": "chair", "option_3": "lamp", "answer": "option B"},
     {"opa": "apple", "opb": "chair", "opc": "lamp", "answer": "b)"},
+    {"q_op1": "apple", "q_op2": "chair", "q_op3": "lamp", "answer": "chair"},
+    {
+        "options": [{"key": "A", "value": "apple"}, {"key": "B", "value": "chair"}, {"key": "C", "value": "lamp"}],
+        "answer": "chair",
+    },
+    {"answers": FRUIT, "label": "B"},
 ]
 
 
@@ -283,6 +305,7 @@ def test_columns_that_only_look_like_options_are_none() -> None:
         {"question": "What is the larger of a and b?", "a": 3, "b": "4", "answer": 4},
         {"question": "What is wet?", "distractor1": "fire", "distractor2": "air", "correct_answer": "water"},
         {"question": ASKED, "answer": "28", "answer1": "28", "answer2": "27"},
+        {"question": ASKED, "answer": "28 beads", "answers": ["28 beads", "28"]},
         {"question": ASKED, "answer": "many", "answer_1": "many", "answer_2": "a lot", 3: "unnamed"},
     ):
         assert "choices" not in plain_row(row, "here")
@@ -372,6 +395,59 @@ def test_columns_of_the_recipe_name_what_is_which(tmp_path: Path) -> None:
         TaskEntry.model_validate({"task": "jsonl", "columns": {"quesion": "a"}})
     with pytest.raises(CirfError, match="columns is for jsonl tasks"):
         load_problems(Problems.model_validate({"tasks": [{"task": "chain_sum", "columns": {"question": "a"}}]}), 1)
+
+
+def test_columns_may_lead_into_objects_and_lists(tmp_path: Path) -> None:
+    row = {"qa": {"question": ASKED, "answers": {"text": ["28"]}}, "notes": [{"by": "x", "text": WORK}]}
+    columns = {"question": "qa.question", "answer": "qa.answers.text.0", "rationale": "notes.0.text"}
+    (problem,) = read(tmp_path, row, columns=columns)[1]
+    assert (problem.question, problem.answer, problem.rationale) == (ASKED, "28", WORK)
+    with pytest.raises(CirfError, match=r"this has qa\.question, qa\.answers\.text, notes\.0\.by, notes\.0\.text; say which"):
+        read(tmp_path, row)
+    with pytest.raises(CirfError, match=r"no column 'notes\.1\.text'"):
+        read(tmp_path, row, columns={**columns, "rationale": "notes.1.text"})
+    with pytest.raises(
+        CirfError, match=r"question is an object, expected a string; name a part of it .* question\.stem, question\.n"
+    ):
+        read(tmp_path, {"question": {"stem": ASKED, "n": 1}, "answer": 7})
+    with pytest.raises(CirfError, match=r"answer is a list, .*; write it as one text"):
+        read(tmp_path, {"question": ASKED, "answer": [1, 2]})
+
+
+def test_a_column_may_come_before_the_question(tmp_path: Path) -> None:
+    row = {"asked": "How many?", "text": "Ann has 7 pens.", "table": [["pens", "7"], ["cups", "2"]], "answer": 7}
+    columns = {"question": "asked", "context": "text"}
+    assert read(tmp_path, row, columns=columns)[1][0].question == "Ann has 7 pens.\n\nHow many?"
+    assert read(tmp_path, row, columns={**columns, "context": "table"})[1][0].question == "pens | 7\ncups | 2\n\nHow many?"
+    with pytest.raises(CirfError, match="answer is no text and no list of texts"):
+        read(tmp_path, row, columns={**columns, "context": "answer"})
+
+
+def test_columns_that_are_not_read_are_named(tmp_path: Path) -> None:
+    def notes(**columns: str) -> list[str]:
+        entry = TaskEntry.model_validate({"task": "jsonl", "train_file": str(tmp_path / "mine.jsonl"), "columns": columns})
+        return row_notes(entry, None)
+
+    rows = [
+        {
+            "question": f"How many pens has Ann in box {number}?",
+            "story": f"Ann has {number} pens in a red box.",
+            "why": f"The box of Ann holds {number} pens.",
+            "answer": f"Count them.\nThat makes {number} pens.\n#### {number}",
+            "source": "a book of sums for schools",
+        }
+        for number in range(3, 9)
+    ]
+    read(tmp_path, *rows)
+    assert [note.partition(";")[0] for note in notes()] == ["columns that are not read: why"]
+    assert notes(question="question", context="story", rationale="why") == []
+
+
+def test_rows_by_their_ids_are_rows(tmp_path: Path) -> None:
+    path = tmp_path / "theirs.json"
+    path.write_text(json.dumps({"x1": {"question": "2 + 2?", "answer": 4}, "x2": {"question": "2 + 3?", "answer": 5}}))
+    entry = TaskEntry.model_validate({"task": "jsonl", "train_file": str(path)})
+    assert [(row.id, row.answer) for row in read_split(train_path(entry, None), "number") or ()] == [("x1", "4"), ("x2", "5")]
 
 
 def test_rationale_files_have_the_same_layouts(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from cirf.store.jsonl import by_reason
 from cirf.tasks import resolve
 from cirf.tasks.loading.load import load_problems
 from cirf.tasks.loading.unusable import Tolerance, Unusable
-from cirf.tasks.own_rows import kind_counts, kind_note
+from cirf.tasks.own_rows import kind_counts, row_notes
 
 FEWEST_STEPS, MOST_STEPS = 2, 10
 """Rationales with this many steps work best; long ones that are cut by function have more."""
@@ -30,16 +30,17 @@ BETTER = 0.1
 class Facts:
     """A file's ``rows`` that are questions with an answer, with the findings of `check` (with calculations kept).
 
-    ``alike`` of ``answers`` rows are of the ``kind``; ``odd`` is a sentence on the others (`kind_note`); ``by`` is the rule that
-    cuts most rationales into a good number of steps, ``few_steps`` their share, ``through_options`` the share that goes through
-    options one by one; ``unusable`` counts the file's invalid rows; ``question_tokens``: mean, ``longest_question``: most.
+    ``alike`` of ``answers`` rows are of the ``kind``; ``notes`` are sentences on the others and on columns that are not read
+    (`row_notes`); ``by`` is the rule that cuts most rationales into a good number of steps, ``few_steps`` their share,
+    ``through_options`` the share that goes through options one by one; ``unusable`` counts the file's invalid rows;
+    ``question_tokens``: mean, ``longest_question``: most.
     """
 
     rows: int
     kind: AnswerKind
     alike: int
     answers: int
-    odd: str | None
+    notes: list[str]
     found: TaskCheck
     by: Rule
     few_steps: float
@@ -58,7 +59,7 @@ def look(recipe: Recipe, count: CountTokens) -> Facts:
     """The facts of the only task of a recipe, a jsonl file; ``CirfError`` where no row of it can be used."""
     section, entry = recipe.problems, recipe.problems.tasks[0]
     kind, counts, answers = kind_counts(entry, section.data, section.max_unusable_share)
-    odd = kind_note(entry, section.data, section.max_unusable_share)
+    notes = row_notes(entry, section.data, section.max_unusable_share)
     most = max(counts, key=lambda name: counts[name])
     entry = entry.model_copy(update={"answer": kind})
     section = section.model_copy(update={"tasks": (entry,)})
@@ -77,7 +78,7 @@ def look(recipe: Recipe, count: CountTokens) -> Facts:
         kind,
         alike,
         answers,
-        odd,
+        notes,
         found,
         by,
         few_steps,

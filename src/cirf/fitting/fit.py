@@ -186,8 +186,7 @@ def _notes(facts: Facts, file: str, model: str, parameters: int | None, rows: in
     if lost:
         why = "; ".join(f"{number:,} {reason}" for reason, number in lost.items())
         notes.append(f"{file}: of {facts.rows:,} questions {facts.found.usable:,} can be trained on (left out: {why})")
-    if facts.odd is not None:
-        notes.append(f"{file}: {facts.odd}")
+    notes += [f"{file}: {note}" for note in facts.notes]
     if facts.unusable is not None and facts.unusable.share > type(recipe.problems).model_fields["max_unusable_share"].default:
         notes.append(
             f"{file}: {len(facts.unusable.errors):,} of {facts.unusable.rows:,} rows cannot be used, which the recipe allows "

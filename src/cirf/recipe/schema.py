@@ -73,8 +73,9 @@ class Backbone(Section):
     architecture: Architecture = key(Architecture(), "Required shape of the model.")
 
 
-FIELDS = ("question", "answer", "rationale", "choices", "id", "completion", "messages")
-"""What ``columns`` may name a column for; ``completion`` is a rationale and an answer in one text."""
+FIELDS = ("question", "answer", "rationale", "choices", "context", "id", "completion", "messages")
+"""What ``columns`` may name a column for; ``context`` comes before the question, ``completion`` is a rationale and an answer in one
+text."""
 
 
 class TaskEntry(Section):
@@ -82,7 +83,7 @@ class TaskEntry(Section):
     name: str | None = key(None, "The name in tables; null: the task's own, or the Python file's. Needed when one task occurs twice.", pattern=f"^{NAME}$")
     train_file: str | None = key(None, "jsonl: rows with question, answer and optionally rationale, choices, id, or in another layout (see how-to/own-formats), as JSON lines, a JSON list, CSV or Parquet, also gzipped. A Python file: rows that its TASK reads. Else none.")
     test_file: str | None = key(None, "As train_file: rows to test on; null: cut from train_file by the seed.")
-    columns: dict[str, str] = key({}, "jsonl only: names of the file's columns where they are not detected, such as {question: exercise, answer: solved}; completion: rationale and answer in one text. Also choices, id, messages.")
+    columns: dict[str, str] = key({}, "jsonl only: names of the file's columns where they are not detected, such as {question: exercise, answer: solved}; context: what comes before the question; completion: rationale and answer in one text. Also choices, id, messages. A path leads into objects and lists: qa.answers.0.")
     answer: Literal["number", "option", "yesno", "latex", "text"] | None = key(None, "jsonl only: the kind of answers; latex: formulas, compared by value; null: detected from the rows.")
     train: Positive | None = key(None, "Training problems to take, drawn by the seed; null: all.", unit="rows")
     rows: Positive | None = key(None, "Training problems to use of those with a rationale that fits, drawn by the seed; null: all. The held-out ones shrink in proportion.", unit="problems")

@@ -174,7 +174,9 @@ def _elements(path: Path, made: Any, refused: Refused | None) -> Iterator[tuple[
         is_row = bool(_OF_A_ROW & made.keys())
         if len(lists) > 1 and not is_row:
             raise CirfError(f"{path}: holds several lists of rows ({', '.join(lists[:5])}); write each to its own file")
-        made = made[lists[0]] if lists and not is_row else [made]
+        by_id = len(made) > 1 and not is_row and all(isinstance(value, dict) for value in made.values())
+        rows = [{"id": name, **value} for name, value in made.items()] if by_id else [made]
+        made = made[lists[0]] if lists and not is_row else rows
     for number, row in enumerate(made, 1):
         with _sorting_out(refused, path):
             where = f"{path}, row {number}"

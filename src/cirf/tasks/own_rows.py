@@ -23,7 +23,7 @@ from cirf.store.jsonl import Refused, RowError, row_numbers, sorting_out
 from cirf.store.paths import user_path
 from cirf.store.row_files import RowFile, read_row_file
 from cirf.tasks.loading.choices import by_index
-from cirf.tasks.loading.layouts import missing, plain_row
+from cirf.tasks.loading.layouts import missing, paths, plain_row, unread_columns
 from cirf.tasks.loading.unusable import Tolerance, Unusable
 from cirf.tasks.parsing.answers import normalise_text, number_value, parse_answer
 from cirf.tasks.parsing.latex import is_formula, is_marked_up, tidy_latex
@@ -37,8 +37,17 @@ _FORMULAS = 0.9  # share of formulas, numbers and single words from which on ans
 _POINT = re.compile(r"\s*-?(?:\d+\.\d{1,2}|0\.\d+)\s*")
 _LETTER_ALONE = re.compile(r"(?:(?:option|choice)\s*)?[(\[]?[A-Za-z][)\].:]*", re.IGNORECASE)
 _SEVERAL_LETTERS = re.compile(r"[(\[]?[A-J][)\]]?(?:(?:\s?[,;/&+]\s?|\s+and\s+|,\s?and\s)[(\[]?[A-J][)\]]?)+")
+_LOOKED_AT, _NAMED = 100, 6  # rows, to find columns that are not read, and how many of these are named
 _FEW_SEVERAL = 0.05  # share of rows with several right options up to which the others have one
 _LETTER_AND_TEXT = re.compile(r"[(\[]?([A-Za-z])[)\].:]+\s*(.+)")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Rows(RowFile):
+    """Rows in the one layout, whether their numbers have decimal ``commas``, and the columns that are not read."""
+
+    commas: bool
+    unread: tuple[str, ...]
 
 
 def build_task(entry: TaskEntry, data: str | None, lenient: bool = False, allowed: float = 0.0) -> Task:
@@ -50,8 +59,8 @@ def build_task(entry: TaskEntry, data: str | None, lenient: bool = False, allowe
     path, commas = _first_path(entry, data), False
     kind: AnswerKind | None = entry.answer
     if kind is None or path.exists():
-        file, commas = _read(path, [] if lenient or kind else None, entry.columns)
-        kind = kind or kind_of(file.rows, allowed)
+        file = _read(path, [] if lenient or kind else None, entry.columns)
+        kind, commas = kind or kind_of(file.rows, allowed), file.commas
     return _task(entry.name or entry.task, kind, f"rows of {entry.train_file or entry.test_file}", commas)
 
 
@@ -109,7 +118,7 @@ def read_problems(
     """
     problems, seen = [], dict[str, int]()
     before = len(refused or ())
-    rows, word = (file := _read(path, refused, columns, commas)[0]).rows, file.word
+    rows, word = (file := _read(path, refused, columns, commas)).rows, file.word
     place = "row-{}" if any(row.get("id") is not None for _, row in rows) else "{}"  # never like an id of the file's own
     numbers = row_numbers([line for line, _ in rows], (refused or [])[before:])
     for line, row in rows:
@@ -175,7 +184,7 @@ def lines_by_kind(rows: Sequence[tuple[int, Mapping[str, Any]]]) -> dict[AnswerK
 
 def kind_counts(entry: TaskEntry, data: str | None, allowed: float) -> tuple[AnswerKind, dict[AnswerKind, int], int]:
     """The kind of a jsonl entry's answers (`kind_of`), the number of rows of each kind by themselves, and of all rows."""
-    rows = _read(_first_path(entry, data), [], entry.columns)[0].rows
+    rows = _read(_first_path(entry, data), [], entry.columns).rows
     return kind_of(rows, allowed), {kind: len(lines) for kind, lines in lines_by_kind(rows).items()}, len(rows)
 
 
@@ -204,9 +213,15 @@ def odd_rows(rows: Sequence[tuple[int, Mapping[str, Any]]], allowed: float = 0.0
     return f"{details}, so all answers count as text; fix them, or set `answer` of the task"
 
 
-def kind_note(entry: TaskEntry, data: str | None, allowed: float = 0.0) -> str | None:
-    """As `odd_rows`, for a jsonl entry without ``answer``; unusable rows are ignored."""
-    return None if entry.answer else odd_rows(_read(_first_path(entry, data), [], entry.columns)[0].rows, allowed)
+def row_notes(entry: TaskEntry, data: str | None, allowed: float = 0.0) -> list[str]:
+    """For a jsonl entry without ``answer`` what `odd_rows` says, and which columns are not read; unusable rows are ignored."""
+    if entry.answer:
+        return []
+    file = _read(_first_path(entry, data), [], entry.columns)
+    odd = odd_rows(file.rows, allowed)
+    advice = "name one that belongs to the question or is the rationale with --columns context=... or rationale=..."
+    unread = f"columns that are not read: {_listed(file.unread)}; {advice}" if file.unread else None
+    return [note for note in (odd, unread) if note]
 
 
 def train_path(entry: TaskEntry, data: str | None) -> Path | None:
@@ -241,11 +256,9 @@ def find_file(name: str, data: str | None) -> Path:
     return path
 
 
-def _read(
-    path: Path, refused: Refused | None, columns: Mapping[str, str] | None = None, commas: bool | None = None
-) -> tuple[RowFile, bool]:
-    """The rows of a file in the one layout, each with well-formed fields, their numbers as answers in our notation, and whether
-    they have decimal commas; ``CirfError`` if there is none."""
+def _read(path: Path, refused: Refused | None, columns: Mapping[str, str] | None = None, commas: bool | None = None) -> _Rows:
+    """The rows of a file in the one layout, each with well-formed fields and their numbers as answers in our notation;
+    ``CirfError`` if there is none."""
     before = len(refused or ())
     rows = []
     file = read_row_file(path, refused)
@@ -263,7 +276,9 @@ def _read(
         raise Unusable(str(path), len(bad), tuple(bad)).too_many(1.0)
     if not rows:
         raise CirfError(f"{path}: holds no rows; every row needs question and answer")
-    return RowFile(file.word, rows), _in_our_notation([row for _, row in rows], commas)
+    seen = dict(rows[:_LOOKED_AT])
+    unread = unread_columns([(raw, seen[line]) for line, raw in file.rows[: 2 * _LOOKED_AT] if line in seen])
+    return _Rows(file.word, rows, _in_our_notation([row for _, row in rows], commas), tuple(unread))
 
 
 def _in_our_notation(rows: Sequence[dict[str, Any]], commas: bool | None = None) -> bool:
@@ -289,18 +304,30 @@ def _check(row: Mapping[str, Any], where: str) -> None:
         if value is None and field == "rationale":
             continue
         if not isinstance(value, str):
-            raise RowError(where, f"{field} is {_kind(value)}, expected a string", f"{field} is not a string")
+            raise RowError(where, f"{field} is {_kind(value)}, expected a string{_part(value, field)}", f"{field} is not a string")
         if not value.strip():
             hint = "; leave the field out where there is none" if field == "rationale" else ""
             raise RowError(where, f"{field} is empty{hint}")
     answer = row["answer"]
     if not isinstance(answer, (str, int, float)) or (isinstance(answer, float) and not math.isfinite(answer)):
-        raise RowError(where, f"answer is {_kind(answer)}, expected a string, a number or true/false")
+        message = f"answer is {_kind(answer)}, expected a string, a number or true/false"
+        raise RowError(where, message + _part(answer, "answer"), message)
     if not str(answer).strip():
         raise RowError(where, "answer is empty")
     if row.get("id") is not None and (not isinstance(row["id"], (str, int)) or isinstance(row["id"], bool)):
         raise RowError(where, f"id is {_kind(row['id'])}, expected a string or a whole number")
     _check_choices(row.get("choices"), where)
+
+
+def _part(value: Any, field: str) -> str:
+    """What to do about an object or a list where a text is expected."""
+    if (parts := paths(value, field)) != [field]:
+        return f"; name a part of it with --columns {field}=...: {_listed(parts)}"
+    return "; write it as one text" if isinstance(value, list) else ""
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
 
 
 def _check_choices(choices: Any, where: str) -> None:

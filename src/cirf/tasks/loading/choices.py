@@ -1,6 +1,7 @@
 """The options of a row, in the layouts that people and tools write them: each comes to a list of texts.
 
-"choices": ["apple", "chair"], ["A) apple", "B) chair"], {"label": ["A", "B"], "text": [...]}, {"A": "apple", "B": "chair"}
+"choices": ["apple", "chair"], ["A) apple", "B) chair"], {"label": ["A", "B"], "text": [...]}, {"A": "apple", "B": "chair"},
+    [{"key": "A", "value": "apple"}, ...]
 "options": as choices, or "a ) apple , b ) chair" columns A, B, ...; option_a, option_b, ...; opa, opb, ...; choice1, choice2, ...
 "question": "Which is a fruit?\nA) apple\nB) chair", with a letter as answer
 """
@@ -18,10 +19,13 @@ from cirf.tasks.parsing.answers import normalise_text
 from cirf.tasks.parsing.options import listed_options, without_letters
 
 _COLUMN = re.compile(r"(?P<series>|options?|choices?|opt?|ending|answer|sol|alternative)(?P<place>[a-j]|\d)")
+_PREFIX = re.compile(r"\A[a-z]{1,3}_(?=[a-z]+_?[a-j\d]\Z)")  # of q_op1
 _LETTER = re.compile(r"(?:option|choice)?\s*\(?([A-Za-z])[).:]?", re.IGNORECASE)
 _ALONE = re.compile(r"(?:(?:option|choice)\s+)?[(\[]?(\w+)[)\].:]?", re.IGNORECASE)
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _FEWEST = 2
+_LISTS = ("answers", "endings", "answer_choices", "candidates", "alternatives")
+_LABELS, _TEXTS = ("label", "key", "id", "letter"), ("text", "value", "content", "option")
 
 
 def with_choices(row: dict[str, Any], where: str) -> dict[str, Any]:
@@ -30,7 +34,7 @@ def with_choices(row: dict[str, Any], where: str) -> dict[str, Any]:
     ``RowError`` where its answer is a letter and its options are in a form that is not read, or where it is the label of one
     option and the text of another.
     """
-    given = row.get("choices") if row.get("choices") is not None else row.get("options")
+    given = _given(row)
     labels: list[str] = []
     if given is None:
         labels, found = _in_columns(row, where)
@@ -57,7 +61,16 @@ def with_choices(row: dict[str, Any], where: str) -> dict[str, Any]:
 
 
 def has_options(row: Mapping[str, Any]) -> bool:
-    return bool(row.get("choices") or row.get("options") or _in_columns(row)[1])
+    return bool(_given(row) or _in_columns(row)[1])
+
+
+def _given(row: Mapping[str, Any]) -> Any:
+    """The column of options, be it read or not. A list of another name counts where the answer is a letter or a place."""
+    named = next((row[name] for name in ("choices", "options") if row.get(name) is not None), None)
+    if named is None and (_LETTER.fullmatch(str(row.get("answer", "")).strip()) or _place(row) is not None):
+        lists = (row[name] for name in _LISTS if isinstance(row.get(name), list))
+        return next((each for each in lists if len(each) >= _FEWEST and all(map(_is_plain, each))), None)
+    return named
 
 
 def by_index(rows: Sequence[tuple[int, dict[str, Any]]]) -> None:
@@ -95,8 +108,8 @@ def _texts(given: Any) -> tuple[list[str], list[str]]:
         if isinstance(given.get("text"), list):
             return _both(list(given.get("label") or ()), given["text"])
         return _both(list(given), list(given.values()))
-    if isinstance(given, list) and given and all(isinstance(each, Mapping) and "text" in each for each in given):
-        return _both([each.get("label", "") for each in given], [each["text"] for each in given])
+    if isinstance(given, list) and given and all(isinstance(each, Mapping) and _first(each, _TEXTS) for each in given):
+        return _both([_first(each, _LABELS) or "" for each in given], [_first(each, _TEXTS) for each in given])
     if isinstance(given, list) and given and all(map(_is_plain, given)):
         return [], list(map(str, given))
     if isinstance(given, str):
@@ -104,6 +117,10 @@ def _texts(given: Any) -> tuple[list[str], list[str]]:
         found = listed_options(given) or [part.strip() for part in parts if part.strip()]
         return [], list(found) if len(found) >= _FEWEST else []
     return [], []
+
+
+def _first(each: Mapping[str, Any], names: Sequence[str]) -> Any:
+    return next((each[name] for name in names if each.get(name) is not None), None)
 
 
 def _both(labels: Sequence[Any], texts: Sequence[Any]) -> tuple[list[str], list[str]]:
@@ -127,7 +144,7 @@ def _in_columns(row: Mapping[str, Any], where: str = "") -> tuple[list[str], lis
     blank = set[tuple[str, str]]()
     lettered = _LETTER.fullmatch(str(row.get("answer", "")).strip())
     for name, value in row.items():
-        match = _COLUMN.fullmatch(re.sub(r"[\s_-]+", "", str(name)).casefold())
+        match = _COLUMN.fullmatch(re.sub(r"[\s_-]+", "", _PREFIX.sub("", str(name).casefold())))
         if match is None or (not match["series"] and match["place"].isdigit()):
             continue
         if value is None or not str(value).strip():

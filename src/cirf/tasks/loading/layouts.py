@@ -5,7 +5,7 @@ Recognised by their fields, in this order::
     question, answer, rationale                          unchanged
     messages (also ShareGPT's conversations)             the last turn of the assistant is the target, what precedes the question
     prompt, problem, instruction (with input), query     the question
-    context, passage, hint                               what comes before the question
+    context, passage, body, table, ...                   what comes before the question
     completion, response, output, solution, target       the target; with an ``answer``, the rationale
     final_answer, answer_key, correct, answer_idx, ...   the answer
     steps or facts (lists), cot, reasoning, explanation  the rationale
@@ -21,20 +21,24 @@ import contextlib
 import json
 import re
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from statistics import fmean
 from typing import Any
 
 from cirf.store.jsonl import RowError
 from cirf.tasks.loading.choices import has_options, with_choices
 from cirf.tasks.loading.targets import LAST_LINE, is_bare_answer, split_answer
 from cirf.tasks.parsing.anchors import anchors, states_answer_only
+from cirf.tasks.parsing.answers import number_value
 from cirf.tasks.parsing.thoughts import split_thoughts
+from cirf.tasks.steps import worked_out
 
-_QUESTIONS = ("prompt", "problem", "instruction", "query", "input", "statement", "claim")
-_CONTEXTS = ("context", "passage", "hint")
-_TARGETS = ("completion", "response", "output", "solution", "target")
+_QUESTIONS = ("prompt", "problem", "instruction", "query", "input", "statement", "claim", "question_stem")
+_CONTEXTS = ("context", "passage", "hint", "body", "article", "story", "theory", "document", "paragraph", "table")
+_TARGETS = ("completion", "response", "output", "solution", "target", "generated_solution", "chosen")
 _ANSWERS = (
     *("final_answer", "answer_key", "correct_answer", "correct_option", "correct"),
-    *("gold", "final_decision", "final", "label", "cop"),
+    *("gold", "final_decision", "final", "label", "cop", "expected_answer", "ground_truth"),
     *("answer_idx", "answer_index", "correct_idx", "correct_index", "correct_answer_index", "correct_choice"),
 )
 _RATIONALES = (
@@ -49,6 +53,8 @@ _KNOWN = {
     name.replace("_", ""): name
     for name in (*_FIELDS, *_QUESTIONS, *_CONTEXTS, *_TARGETS, *_ANSWERS, *_RATIONALES, *_STEPS, *_TURNS)
 }
+_NAMED = 12  # names of columns in a message
+_SENTENCE, _READ = 4, 0.5  # mean words of a column with texts, and the share of their pairs from which on it counts as read
 _PARTS = ("reasoning_content", "reasoning", "thinking")  # of a turn, and types of the parts of its content
 _ROLES = {"human": "user", "gpt": "assistant", "model": "assistant", "bot": "assistant", "developer": "system"}
 
@@ -95,7 +101,12 @@ def plain_row(
     for field in ("question", "answer") if answered else ():
         if field not in row:
             raise missing(raw, field, where)
-    context = None if "question" in (columns or {}) or not _is_text(row.get("question")) else _context(row)
+    named = columns or {}
+    wanted = "context" in named or "question" not in named
+    sources = ("context",) if "context" in named else (*_CONTEXTS, "premise")
+    context = _context(row, sources) if wanted and _is_text(row.get("question")) else None
+    if context is None and "context" in named and row["context"] is not None:
+        raise RowError(where, f"{named['context']} is no text and no list of texts", "its context is no text")
     if context is not None and context.strip() not in row["question"]:
         row["question"] = f"{context.strip()}\n\n{row['question']}"
     return with_choices(row, where)
@@ -118,13 +129,17 @@ def _answer(row: Mapping[str, Any], target: str | None, where: str | None) -> An
     return None
 
 
-def _context(row: Mapping[str, Any]) -> str | None:
-    """What comes before a question: a text, texts, PubMedQA's ``{"contexts": [...]}``, or HotpotQA's titles with sentences."""
-    for name in (*_CONTEXTS, "premise"):
+def _context(row: Mapping[str, Any], names: Sequence[str]) -> str | None:
+    """What comes before a question: a text, texts, the rows of a table, PubMedQA's ``{"contexts": [...]}``, or HotpotQA's titles
+    with sentences."""
+    for name in names:
         value = row.get(name)
         value = value.get("contexts", _titled(value)) if isinstance(value, Mapping) else value
-        if isinstance(value, list) and value and all(isinstance(each, list) and len(each) == 2 for each in value):
-            value = _titled({"title": [each[0] for each in value], "sentences": [each[1] for each in value]})
+        if isinstance(value, list) and value and all(isinstance(each, list) and each for each in value):
+            if all(len(each) == 2 and isinstance(each[1], list) for each in value):
+                value = _titled({"title": [each[0] for each in value], "sentences": [each[1] for each in value]})
+            else:
+                value = [" | ".join(str(cell) for cell in each) for each in value]
         text: str | None = value if isinstance(value, str) and _is_text(value) else _lines(value)
         if text is not None and not row["question"].startswith("Premise:"):
             return text
@@ -162,6 +177,8 @@ def _says_more(target: str, answer: str) -> bool:
 def _has_working(answer: str) -> bool:
     if split_thoughts(answer)[0] or "####" in answer:
         return True
+    if _is_long(answer) and worked_out(answer):
+        return number_value(split_answer(answer)[1] or "") is not None
     last = LAST_LINE.search(answer.strip())
     return last is not None and bool(anchors(last[1])) and (states_answer_only(last[1]) or "\\boxed" in last[1])
 
@@ -169,16 +186,72 @@ def _has_working(answer: str) -> bool:
 def _renamed(raw: Mapping[str, Any], where: str, columns: Mapping[str, str]) -> dict[str, Any]:
     row = _spelled(raw)
     for field, column in columns.items():
-        if column not in raw:
+        value = raw[column] if column in raw else _inside(raw, column)
+        if value is None and column not in raw:
             message = f"no column {column!r}; columns (--columns) name it for {field}, and the row has {_names(raw)}"
             raise RowError(where, message, f"no column {column!r}")
-        row[field] = raw[column]
+        row[field] = value
     return _opened(row)
 
 
+def _inside(value: Any, path: str) -> Any:
+    """What a path such as ``qa.answers.0`` leads to; ``None`` where it leads nowhere."""
+    for part in path.split("."):
+        if isinstance(value, Mapping):
+            value = value.get(part)
+        else:
+            value = value[int(part)] if isinstance(value, list) and part.isdecimal() and int(part) < len(value) else None
+    return value
+
+
+def paths(value: Any, name: str, depth: int = 6) -> list[str]:
+    """The column of a value, or of an object and of a list of objects the paths of its parts."""
+    if isinstance(value, list) and value and isinstance(value[0], Mapping):
+        name, value = f"{name}.0", value[0]
+    if isinstance(value, Mapping) and value and depth:
+        return [path for part, inner in value.items() for path in paths(inner, f"{name}.{part}", depth - 1)]
+    return [name]
+
+
+def unread_columns(rows: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> list[str]:
+    """The columns with texts of several words that differ from row to row and are not in what the rows become.
+
+    ``rows``: each as it is in the file and in the common layout.
+    """
+    texts: dict[str, set[str]] = {}
+    shares: dict[str, list[float]] = {}
+    for raw, plain in rows:
+        read = {pair for field in ("question", "answer", "rationale", "choices") for pair in _pairs(_joined(plain.get(field)))}
+        for name, value in raw.items():
+            settled = name in ("choices", "options") and plain.get("choices")
+            if (pairs := _pairs(text := _joined(value))) and not settled:
+                texts.setdefault(name, set()).add(text)
+                shares.setdefault(name, []).append(sum(pair in read for pair in pairs) / len(pairs))
+    return [
+        name
+        for name, found in shares.items()
+        if fmean(found) < _READ and len(texts[name]) > 1 and fmean(len(text.split()) for text in texts[name]) >= _SENTENCE
+    ]
+
+
+def _joined(value: Any) -> str:
+    """A text, or a list of texts as one; empty for anything else."""
+    return value if isinstance(value, str) else _lines(value) or ""
+
+
+def _pairs(text: str) -> list[tuple[str, str]]:
+    """Each word of a text with the next one."""
+    return list(pairwise(re.findall(r"\w+", text.casefold())))
+
+
 def _opened(row: dict[str, Any]) -> dict[str, Any]:
-    """The row with conversations as lists, which may be JSON text or a single turn, and a list of lines as one rationale."""
-    for name in (*_TURNS, "prompt", "completion"):
+    """The row with conversations as lists, which may be JSON text or a single turn, a list of lines as one rationale, and a lone
+    answer in a list as an answer."""
+    for name in ("answer", *_ANSWERS):
+        value = row.get(name)
+        if isinstance(value, list) and len(value) == 1 and _is_value(value[0]):
+            row[name] = value[0]
+    for name in (*_TURNS, "prompt", "completion", "chosen"):
         value = row.get(name)
         if isinstance(value, str) and value.lstrip().startswith('[{"'):
             with contextlib.suppress(ValueError, RecursionError):
@@ -206,8 +279,8 @@ def _key(name: str) -> str:
 
 
 def _names(row: Mapping[str, Any]) -> str:
-    names = [str(name)[:40] for name in row]
-    return ", ".join(names[:8]) + (", ..." if len(names) > 8 else "") if names else "no fields"
+    names = [path[:60] for name, value in row.items() for path in paths(value, str(name))]
+    return ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "") if names else "no fields"
 
 
 def missing(row: Mapping[str, Any], field: str, where: str) -> RowError:
@@ -227,8 +300,10 @@ def _target(row: dict[str, Any], where: str) -> str | None:
         row["question"] = f"Premise: {row['premise']}\nHypothesis: {row['hypothesis']}"
         return _text(row, _TARGETS)
     turns = next((row[name] for name in _TURNS if isinstance(row.get(name), list)), None)
-    prompt, completion = row.get("prompt"), row.get("completion")
-    if turns is None and isinstance(prompt, list):
+    prompt, completion = row.get("prompt"), row.get("completion") or row.get("chosen")
+    if turns is None and isinstance(completion, list) and any(_role(turn) == "user" for turn in completion):
+        turns = completion
+    elif turns is None and isinstance(prompt, list):
         turns = prompt + (completion if isinstance(completion, list) else [{"role": "assistant", "content": completion}])
     if turns is not None:
         row["question"], target = _conversation(turns, where)
@@ -282,8 +357,14 @@ def _has_thoughts(turn: Mapping[str, Any]) -> bool:
     )
 
 
+def _role(turn: Any) -> str | None:
+    """Who says a turn of a conversation; ``None`` of anything else."""
+    role = turn.get("role", turn.get("from")) if isinstance(turn, Mapping) else None
+    return _ROLES.get(role.casefold(), role.casefold()) if isinstance(role, str) else None
+
+
 def _turn(turn: Any, where: str) -> tuple[str, str]:
-    if not isinstance(turn, Mapping) or not isinstance(role := turn.get("role", turn.get("from")), str):
+    if (role := _role(turn)) is None:
         raise RowError(where, "a turn of the conversation is not an object with role and content")
     content = turn.get("content", turn.get("value"))
     thoughts: list[str] = []
@@ -295,5 +376,4 @@ def _turn(turn: Any, where: str) -> tuple[str, str]:
         raise RowError(where, "the content of a turn is not a text")
     text = (content or "").strip()
     thought = _text(turn, _PARTS) or "\n".join(thoughts) or None
-    role = _ROLES.get(role.casefold(), role.casefold())
     return role, f"<think>{thought}</think>{text}" if thought is not None and role == "assistant" and text else text

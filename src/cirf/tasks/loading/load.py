@@ -87,10 +87,9 @@ def load_problems(section: Problems, seed: int, tolerance: Tolerance | None = No
         found = {"train rows": len(drawn), "test rows": len(test[: entry.test]), _APART: len(apart[table])}
         warnings += _warnings(entry, table, tasks[table], found)
         if entry.task == JSONL:
-            from cirf.tasks.own_rows import kind_note
+            from cirf.tasks.own_rows import row_notes
 
-            odd = kind_note(entry, section.data, section.max_unusable_share)
-            warnings += [f"{table}: {odd}"] if odd else []
+            warnings += [f"{table}: {note}" for note in row_notes(entry, section.data, section.max_unusable_share)]
     if {"gsm8k", "gsm_symbolic"} <= {entry.task for entry in section.tasks}:
         warnings.append("gsm_symbolic's templates follow the GSM8K test set: a GSM8K score after training on it means nothing")
     reasons = tolerance.reasons + Counter(row.reason for row in reading.left_out)
