@@ -356,6 +356,7 @@ def test_what_is_printed_of_a_run_is_one_json_document(finished: Path, workshop:
     assert one_document("check", workshop.recipe(tmp_path / "recipe.yaml"))["total"]["usable"] == 40
 
 
+@pytest.mark.slow
 def test_the_same_for_people(finished: Path, workshop: tinyrun.Workshop) -> None:
     wanted: dict[tuple[str | Path, ...], list[str]] = {
         ("status", finished): ["models/cirf_full", "a rerun would do nothing"],

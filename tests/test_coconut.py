@@ -164,6 +164,7 @@ def test_who_cannot_think_says_so(run: Path, tmp_path: Path) -> None:
     assert "thinks in 6 vectors before it answers, and none as set here in 0" in said
 
 
+@pytest.mark.slow
 def test_a_killed_training_ends_with_the_same_bytes(
     run: Path, workshop: tinyrun.Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -175,6 +175,7 @@ def test_what_is_asked_holds_no_answer(run: Path) -> None:
         assert tokenizer.decode(begun.prompts[0]) == prompt + "<latent>" * 6 + "</latent>The answer is:"
 
 
+@pytest.mark.slow
 def test_of_several_trials_the_best_is_kept_with_its_net(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     keys = KEYS | {
         "methods": ["codi"],

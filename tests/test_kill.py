@@ -195,7 +195,8 @@ def test_a_run_killed_inside_a_long_stage_ends_like_an_unbroken_one(
     assert said.count("problems ...") == 1 and said.count("problems: finished before") == len(stages)
 
 
-@pytest.mark.parametrize("until", ["results", pytest.param("evaluation", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("until", ["results", "evaluation"])
 def test_an_interpreter_that_hashes_strings_otherwise_writes_the_same(finished: Path, tmp_path: Path, until: str) -> None:
     """Children of `nursery` hash them as this process does."""
     run = tmp_path / "run"

@@ -131,7 +131,7 @@ def test_a_moved_run_is_intact_and_its_own_recipe_runs_it(copy: Path, tmp_path: 
     assert rerun(moved, moved / "recipe.yaml") == set()
 
 
-FEW = ("codebook.size", "one method's rate", "test rows")
+FEW = ("codebook.size",)
 """These are run; the others are with ``-m slow``, and otherwise predicted."""
 
 BOOK = {"traces"} | of("cirf_full")
@@ -381,7 +381,7 @@ def test_what_is_trained_is_not_counted_again(copy: Path, workshop: tinyrun.Work
     assert methods == {"direct_sft"} and "direct_sft: 36 rows" in people and "cirf_full: " not in people
 
 
-@pytest.mark.parametrize("trial_epochs", [None, 0.5])
+@pytest.mark.parametrize("trial_epochs", [None, pytest.param(0.5, marks=pytest.mark.slow)])
 def test_trials_that_are_done_are_not_counted_again(
     workshop: tinyrun.Workshop, tmp_path: Path, trial_epochs: float | None
 ) -> None:
@@ -437,6 +437,7 @@ def test_a_changed_row_is_noticed_where_it_counts_and_a_copied_file_is_not(works
     assert tinyrun.artefacts(tmp_path / "run") == first  # the same bytes by another way
 
 
+@pytest.mark.slow
 def test_rationale_files_and_result_files_count_with_their_content(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     rows = tinyrun.sums(16)
     bare = tinyrun.write_jsonl(tmp_path / "bare.jsonl", [{"question": row["question"], "answer": row["answer"]} for row in rows])

@@ -174,6 +174,7 @@ def test_what_another_machine_began_to_time_is_timed_anew_and_said(
     assert json.loads((tmp_path / "timings.json").read_text())["engine"] == "another"
 
 
+@pytest.mark.slow
 def test_the_page_shows_what_the_stages_found(finished: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     arguments = (

@@ -271,6 +271,7 @@ def test_no_question_is_drawn_twice_in_an_update(tiny: Any, tokenizer: Any, tmp_
     assert max(drawn) == 7
 
 
+@pytest.mark.slow
 def test_questions_that_are_sometimes_right_are_preferred(tiny: Any, tokenizer: Any, tmp_path: Path) -> None:
     def judge(place: int, output: Output) -> tuple[float, bool]:
         right = output.ids[0] % 2 == 0 if place > 1 else place == 1
