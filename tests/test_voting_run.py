@@ -21,7 +21,8 @@ from cirf.stages.context import Context
 from cirf.store.jsonl import read_rows
 from cirf.store.run_folder import RunFolder
 
-OWN = ("--protocol", "own", "--quiet", "--set", "evaluate.voting.problems=3", "--set", "evaluate.max_completion_tokens=12")
+OWN = ("--protocol", "own", "--quiet", "--limit", "4")
+OWN += ("--set", "evaluate.voting.problems=3", "--set", "evaluate.max_completion_tokens=12")
 
 
 @pytest.fixture
