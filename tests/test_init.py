@@ -282,7 +282,7 @@ ROW = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=15)
+@settings(max_examples=6)
 @given(
     rows=st.lists(st.one_of(ROW, st.text(max_size=10)), max_size=12), kind=st.sampled_from(list(KINDS)), sound=st.integers(0, 30)
 )

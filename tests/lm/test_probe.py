@@ -53,7 +53,7 @@ def plainly(model: Any, vectors: torch.Tensor) -> tuple[int, ...]:
     return tuple(written)
 
 
-@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+@pytest.mark.parametrize("kind", ["llama", pytest.param("gpt2", marks=pytest.mark.slow)])
 def test_thoughts_perturbed_are_answered_as_without_a_cache(tiny: Any, kind: str) -> None:
     model, tokenizer, _ = thinker(tiny, kind)
     prompts = [prompt_text(tokenizer, text) for text in ASKED]

@@ -204,7 +204,10 @@ def test_reward_rises_and_that_of_a_shuffled_control_does_not(tiny: Any, tokeniz
     assert abs(after - before) < 0.2
 
 
-@pytest.mark.parametrize("keys", [{"adaptation": "full"}, {"adaptation": "lora", "choose": "success", "beta": 0.1}])
+@pytest.mark.parametrize(
+    "keys",
+    [{"adaptation": "full"}, pytest.param({"adaptation": "lora", "choose": "success", "beta": 0.1}, marks=pytest.mark.slow)],
+)
 def test_a_kill_changes_no_byte(tiny: Any, tokenizer: Any, tmp_path: Path, keys: dict[str, Any]) -> None:
     given: dict[str, Any] = {"updates": 7, "save_steps": 2, "eval_steps": 3, **keys}
     whole = _training(tiny, tokenizer, **given)
