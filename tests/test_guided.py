@@ -178,7 +178,7 @@ def test_states_that_were_kept_are_those_computed_when_answering(run: Path) -> N
         )
 
 
-@pytest.mark.parametrize("name", ["soft_cot", "sem_cot"])
+@pytest.mark.parametrize("name", [pytest.param("soft_cot", marks=pytest.mark.slow), "sem_cot"])
 def test_a_saved_model_answers_the_same_in_another_process(run: Path, tmp_path: Path, name: str) -> None:
     moved = shutil.copytree(run / "models" / name, tmp_path / "moved")
     sets = ("--protocol", "own", "--set", "evaluate.latency_questions=0")
