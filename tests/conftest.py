@@ -21,7 +21,7 @@ from cirf.errors import CirfError
 from cirf.user_code import look_only
 
 # A busy machine is no failure: how long an example takes says nothing of what it shows.
-settings.register_profile("cirf", deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("cirf", deadline=None, max_examples=15, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("cirf")
 
 _ROOM = 8 * 2**30

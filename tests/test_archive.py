@@ -282,6 +282,7 @@ def test_a_page_that_differs_is_named_and_mended(
         result_tables.main([])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not (HERE / "results").is_dir(), reason="the archives are in the repository alone")
 def test_the_pages_hold_what_the_archives_say() -> None:
     result_tables.main(["--check"])

@@ -65,7 +65,7 @@ def test_adapters_on_layers_that_can_have_none_or_are_not_there(workshop: tinyru
 
 @pytest.mark.parametrize(
     ("kind", "adaptation"),
-    [("qwen3_5", "full"), ("mamba", "lora"), pytest.param("recurrent_gemma", "full", marks=pytest.mark.slow)],
+    [*(pytest.param(kind, "full", marks=pytest.mark.slow) for kind in ("qwen3_5", "recurrent_gemma")), ("mamba", "lora")],
 )
 def test_a_run_of_a_model_that_keeps_states(workshop: tinyrun.Workshop, tmp_path: Path, kind: str, adaptation: str) -> None:
     file = workshop.recipe(

@@ -136,6 +136,7 @@ def test_without_thoughts_at_stage_0_it_is_sft_cot_to_the_bit(run: Path) -> None
     assert note == "training ended at stage 0 of 4, before all steps were gone"
 
 
+@pytest.mark.slow
 def test_a_saved_model_answers_the_same_in_another_process(run: Path, tmp_path: Path) -> None:
     moved = shutil.copytree(run / "models" / "coconut", tmp_path / "moved")
     sets = ("--protocol", "own", "--set", "evaluate.latency_questions=0")
@@ -164,6 +165,7 @@ def test_who_cannot_think_says_so(run: Path, tmp_path: Path) -> None:
     assert "thinks in 6 vectors before it answers, and none as set here in 0" in said
 
 
+@pytest.mark.slow
 def test_a_killed_training_ends_with_the_same_bytes(
     run: Path, workshop: tinyrun.Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -144,7 +144,7 @@ def test_the_net_is_trained_and_kept_and_the_marks_learn_where_they_may(run: Pat
     torch.testing.assert_close(rows["other"][0], before[:known].mean(dim=0), atol=1e-6, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["codi", "other"])
+@pytest.mark.parametrize("name", ["codi", pytest.param("other", marks=pytest.mark.slow)])
 def test_a_saved_model_answers_the_same_in_another_process(run: Path, tmp_path: Path, name: str) -> None:
     moved = shutil.copytree(run / "models" / name, tmp_path / "moved")
     sets = ("--protocol", "own", "--set", "evaluate.latency_questions=0")
@@ -175,6 +175,7 @@ def test_what_is_asked_holds_no_answer(run: Path) -> None:
         assert tokenizer.decode(begun.prompts[0]) == prompt + "<latent>" * 6 + "</latent>The answer is:"
 
 
+@pytest.mark.slow
 def test_of_several_trials_the_best_is_kept_with_its_net(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     keys = KEYS | {
         "methods": ["codi"],

@@ -250,6 +250,7 @@ def test_the_pipeline_learns_its_task(capsys: pytest.CaptureFixture[str]) -> Non
     assert len((EXAMPLES / "pipeline.py").read_text().splitlines()) <= 80
 
 
+@pytest.mark.slow
 def test_the_notebook_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     import matplotlib
 

@@ -187,7 +187,7 @@ def test_states_that_were_kept_are_those_computed_when_answering(run: Path) -> N
         )
 
 
-@pytest.mark.parametrize("name", ["soft_cot", "sem_cot"])
+@pytest.mark.parametrize("name", [pytest.param("soft_cot", marks=pytest.mark.slow), "sem_cot"])
 def test_a_saved_model_answers_the_same_in_another_process(run: Path, tmp_path: Path, name: str) -> None:
     moved = shutil.copytree(run / "models" / name, tmp_path / "moved")
     sets = ("--protocol", "own", "--set", "evaluate.latency_questions=0")
@@ -246,6 +246,7 @@ def test_other_weights_prompts_or_numbers_are_never_taken_for_the_same(
     assert None not in found and len({first, same, *found}) == 6
 
 
+@pytest.mark.slow
 def test_a_killed_preparation_does_no_finished_phase_again(
     run: Path, workshop: tinyrun.Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -300,6 +301,7 @@ def test_an_encoder_of_a_map_alone_is_taken_up_again(
     assert "encoder_map" in summary and "encoder" not in summary
 
 
+@pytest.mark.slow
 def test_the_chosen_trial_brings_its_guide(run: Path, workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     keys = _keys(run.parent) | {"methods": ["sem_cot"], "finetune__learning_rates": [0.01, 0.001], "finetune__epochs": 1.0}
     copy = shutil.copytree(run, tmp_path / "run")

@@ -138,9 +138,11 @@ INSIDE = b"[" * 400 + b"]" * 400  # which Python reads, and cannot write with in
         ("evaluation/cot/timings.json", ["status"]),
         ("evaluation/cot/stage.json", ["status"]),
         ("evaluation/cot/stage.json", ["report"]),
-        ("models/cirf_full/model.safetensors", ["analyze"]),
+        pytest.param("models/cirf_full/model.safetensors", ["analyze"], marks=pytest.mark.slow),
+        ("models/cirf_full/model.safetensors", ["analyze", "geometry"]),
         ("codebook-4/codebook.safetensors", ["analyze", "geometry"]),
-        ("models/cirf_full/history.json", ["analyze"]),
+        pytest.param("models/cirf_full/history.json", ["analyze"], marks=pytest.mark.slow),
+        ("models/cirf_full/history.json", ["analyze", "predictability"]),
     ],
     ids=lambda given: given if isinstance(given, str) else given[0],
 )

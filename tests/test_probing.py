@@ -85,6 +85,7 @@ def test_methods_with_functional_tokens_are_probed_by_their_traces(finished: Pat
     assert [row["output"] for row in _rows(out, "cirf_full")["keep"]] == [row["output"] for row in answered]
 
 
+@pytest.mark.slow
 def test_a_killed_probing_asks_only_what_is_missing(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole, killed, calls = tmp_path / "whole", tmp_path / "killed", list[int]()
     keys = ("--probes", "swap", "--protocol", "own", "--method", "coconut", "--quiet")

@@ -42,6 +42,12 @@ def of(method: str) -> set[str]:
     return {f"models/{method}", f"evaluation/{method}", "latency"}
 
 
+@pytest.fixture(scope="module")
+def few(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two updates of rows."""
+    return tinyrun.write_jsonl(tmp_path_factory.mktemp("few") / "train.jsonl", tinyrun.sums(16))
+
+
 @pytest.fixture
 def copy(finished: Path, tmp_path: Path) -> Path:
     """A finished run to change."""
@@ -71,6 +77,13 @@ def rerun(folder: Path, recipe: Path, *more: str) -> set[str]:
     announced = {line.removesuffix(" ...") for line in said.err.splitlines() if line.endswith(" ...")}
     assert announced == made
     return made
+
+
+def predicted(folder: Path, recipe: Path, *more: str) -> list[str]:
+    """The stages that are not done, in order, by ``--dry-run``."""
+    said = tinyrun.cirf("run", recipe, "--out", folder, "--dry-run", "--json", *more)
+    assert said.code == 0, said.err
+    return [row["stage"] for row in json.loads(said.out)["stages"] if row["state"] != "done"]
 
 
 def test_a_run_makes_every_stage_and_status_calls_them_done(finished: Path) -> None:
@@ -131,7 +144,7 @@ def test_a_moved_run_is_intact_and_its_own_recipe_runs_it(copy: Path, tmp_path: 
     assert rerun(moved, moved / "recipe.yaml") == set()
 
 
-FEW = ("codebook.size", "one method's rate", "test rows")
+FEW = ("codebook.size",)
 """These are run; the others are with ``-m slow``, and otherwise predicted."""
 
 BOOK = {"traces"} | of("cirf_full")
@@ -201,12 +214,12 @@ def test_of_the_learning_rates_tried_the_one_with_the_lowest_validation_loss_is_
     assert "Learning rates tried" in (copy / "report.html").read_text()
     assert f"{best['learning_rate']:g} (cosine)" in (copy / "models/direct_sft/README.md").read_text()
     keys["finetune__learning_rates"] = [0.0001, 0.03, 0.002]  # one more trains that one, and chooses anew
-    made = rerun(copy, workshop.recipe(tmp_path / "recipe.yaml", **keys))
-    assert {"trials/direct_sft/0.002", "models/direct_sft"} <= made and not made & tried
+    left = predicted(copy, workshop.recipe(tmp_path / "recipe.yaml", **keys))
+    assert {"trials/direct_sft/0.002", "models/direct_sft"} <= set(left) and not tried & set(left)
 
 
-def test_short_trials_choose_the_rate_of_a_training_like_any_other(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
-    keys: dict[str, Any] = {"methods": ["direct_sft"], "evaluate__latency_questions": 0}
+def test_short_trials_choose_the_rate_of_a_training_like_any_other(workshop: tinyrun.Workshop, few: Path, tmp_path: Path) -> None:
+    keys: dict[str, Any] = {"train": few, "methods": ["direct_sft"], "evaluate__latency_questions": 0}
     trials = {"finetune__learning_rates": [0.0001, 0.03], "finetune__trial_epochs": 0.5}
     recipe = workshop.recipe(tmp_path / "recipe.yaml", **keys, **trials)
     said = tinyrun.cirf("run", recipe, "--dry-run", "--out", tmp_path / "run")
@@ -230,8 +243,8 @@ def test_short_trials_choose_the_rate_of_a_training_like_any_other(workshop: tin
     assert said.code == 0, said.err
     for file in ("model.safetensors", "history.json", "sft.jsonl"):
         assert (model / file).read_bytes() == (tmp_path / "alone/models/direct_sft" / file).read_bytes(), file
-    made = rerun(tmp_path / "run", workshop.recipe(tmp_path / "recipe.yaml", **keys, **trials | {"finetune__epochs": 3.0}))
-    assert "models/direct_sft" in made and not any(stage.startswith("trials/") for stage in made)
+    left = predicted(tmp_path / "run", workshop.recipe(tmp_path / "recipe.yaml", **keys, **trials | {"finetune__epochs": 3.0}))
+    assert "models/direct_sft" in left and not any(stage.startswith("trials/") for stage in left)
     whole_trials = {"finetune__learning_rates": [0.0001, 0.03], "finetune__epochs": 0.5}
     whole_trials["finetune__overrides"] = {"direct_sft": {"epochs": 0.5}}  # what a short trial's section says, too
     made = rerun(tmp_path / "run", workshop.recipe(tmp_path / "recipe.yaml", **keys, **whole_trials))
@@ -346,11 +359,8 @@ def test_what_a_changed_key_makes_again_is_predicted(
     finished: Path, workshop: tinyrun.Workshop, tmp_path: Path, name: str
 ) -> None:
     recipe, sets = changed_recipe(workshop, tmp_path, name)
-    said = tinyrun.cirf("run", recipe, "--out", finished, "--dry-run", "--json", *sets)
-    assert said.code == 0, said.err
-    predicted = [row["stage"] for row in json.loads(said.out)["stages"] if row["state"] != "done"]
-    expected = CHANGES[name][1]
-    assert expected <= set(predicted) and set(predicted[:1]) <= expected  # nothing before it
+    left, expected = predicted(finished, recipe, *sets), CHANGES[name][1]
+    assert expected <= set(left) and set(left[:1]) <= expected  # nothing before it
 
 
 def test_a_budget_counts_where_it_is_below_a_cap(finished: Path, workshop: tinyrun.Workshop, tmp_path: Path) -> None:
@@ -381,7 +391,7 @@ def test_what_is_trained_is_not_counted_again(copy: Path, workshop: tinyrun.Work
     assert methods == {"direct_sft"} and "direct_sft: 36 rows" in people and "cirf_full: " not in people
 
 
-@pytest.mark.parametrize("trial_epochs", [None, 0.5])
+@pytest.mark.parametrize("trial_epochs", [None, pytest.param(0.5, marks=pytest.mark.slow)])
 def test_trials_that_are_done_are_not_counted_again(
     workshop: tinyrun.Workshop, tmp_path: Path, trial_epochs: float | None
 ) -> None:
@@ -437,6 +447,7 @@ def test_a_changed_row_is_noticed_where_it_counts_and_a_copied_file_is_not(works
     assert tinyrun.artefacts(tmp_path / "run") == first  # the same bytes by another way
 
 
+@pytest.mark.slow
 def test_rationale_files_and_result_files_count_with_their_content(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     rows = tinyrun.sums(16)
     bare = tinyrun.write_jsonl(tmp_path / "bare.jsonl", [{"question": row["question"], "answer": row["answer"]} for row in rows])
@@ -463,13 +474,16 @@ def test_rationale_files_and_result_files_count_with_their_content(workshop: tin
 
 
 def test_another_backbone_or_embedder_is_noticed_by_content_not_by_place(
-    copy: Path, workshop: tinyrun.Workshop, tmp_path: Path
+    finished: Path, workshop: tinyrun.Workshop, tmp_path: Path
 ) -> None:
     moved = shutil.copytree(workshop.backbone, tmp_path / "moved")
-    assert rerun(copy, workshop.recipe(tmp_path / "recipe.yaml", backbone__model=str(moved))) == set()
+    assert predicted(finished, workshop.recipe(tmp_path / "recipe.yaml", backbone__model=str(moved))) == []
     other = tinyrun.write_backbone(tmp_path / "other", seed=7)
-    made = rerun(copy, workshop.recipe(tmp_path / "recipe.yaml", backbone__model=str(other)))
-    assert made == {"codebook-4"} | of("cirf_full") | of("direct_sft") | {"evaluation/cot", "latency"}
+    left = predicted(finished, workshop.recipe(tmp_path / "recipe.yaml", backbone__model=str(other)))
+    assert left[0] == "codebook-4" and set(left) >= of("cirf_full") | of("direct_sft") | {"evaluation/cot", "latency"}
+    vectors = tinyrun.write_embedder(tmp_path / "embedder", seed=7)
+    left = predicted(finished, workshop.recipe(tmp_path / "recipe.yaml", embeddings__model=str(vectors)))
+    assert left[0] == "embeddings" and {"codebook-4", "models/cirf_full"} <= set(left) and "models/direct_sft" not in left
 
 
 def test_until_stops_and_a_later_run_goes_on(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
@@ -610,7 +624,7 @@ def test_the_saved_recipe_is_what_was_run(finished: Path, workshop: tinyrun.Work
 
 
 def test_trackers_write_where_the_run_keeps_it(
-    workshop: tinyrun.Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    workshop: tinyrun.Workshop, few: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from transformers import TrainerCallback
     from transformers.integrations import integration_utils
@@ -630,16 +644,16 @@ def test_trackers_write_where_the_run_keeps_it(
     monkeypatch.delenv("TENSORBOARD_LOGGING_DIR", raising=False)
     monkeypatch.setattr(integration_utils, "get_available_reporting_integrations", lambda: ["tensorboard"])
     monkeypatch.setitem(integration_utils.INTEGRATION_TO_CALLBACK, "tensorboard", Recorder)
-    keys = {"methods": ["direct_sft"], "finetune__report_to": ["tensorboard"], "evaluate__latency_questions": 0}
+    keys = {"train": few, "methods": ["direct_sft"], "finetune__report_to": ["tensorboard"], "evaluate__latency_questions": 0}
     said = tinyrun.cirf("run", workshop.recipe(tmp_path / "recipe.yaml", **keys), "--out", tmp_path / "run")
     assert said.code == 0, said.err
-    assert (tmp_path / "run/trackers/direct_sft/events").read_text() == "direct_sft 1 2 3 4 5"
+    assert (tmp_path / "run/trackers/direct_sft/events").read_text() == "direct_sft 1 2"
     said = tinyrun.cirf(
         "run", tmp_path / "recipe.yaml", "--out", tmp_path / "tried", "--set", "finetune.learning_rates=[0.001,0.01]"
     )
     assert said.code == 0, said.err
     for rate in ("0.001", "0.01"):
-        assert (tmp_path / f"tried/trackers/direct_sft/{rate}/events").read_text() == f"direct_sft/{rate} 1 2 3 4 5"
+        assert (tmp_path / f"tried/trackers/direct_sft/{rate}/events").read_text() == f"direct_sft/{rate} 1 2"
     assert "TENSORBOARD_LOGGING_DIR" not in os.environ
 
 
@@ -713,8 +727,12 @@ def test_the_prompt_ends_with_the_opening_delimiter(run: tuple[Path, tinyrun.Sai
     assert not any("<cirf>" in row["prompt"] for row in read_rows(run[0] / "models" / "direct_sft" / "sft.jsonl"))
 
 
-def test_a_hopeless_training_ends_early_and_the_other_methods_go_on(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+def test_a_hopeless_training_ends_early_and_the_other_methods_go_on(
+    workshop: tinyrun.Workshop, few: Path, tmp_path: Path
+) -> None:
     keys = {
+        "train": few,
+        "problems__validation": 0.2,
         "methods": ["cirf_full", "direct_sft"],
         "variants": {"cirf_full": {"settings": {"budget": 4}}},  # constrained answers would all be well-formed
         "finetune__min_well_formed": 0.5,

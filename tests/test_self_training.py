@@ -255,6 +255,7 @@ def test_the_samples_stay_and_no_right_answer_was_in_sight(run: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_its_control_is_trained_and_asked(workshop: tinyrun.Workshop, run: Path, tmp_path: Path) -> None:
     given: dict[str, Any] = {"train": run.parent / "train.jsonl", "methods": ["plain"], "variants": {"plain": SELF_RESULTS}}
     given |= {
@@ -291,6 +292,7 @@ def test_what_a_sampled_model_from_elsewhere_was_trained_on_is_compared_with_the
     assert row["methods"] == ["cirf_full"] and row["tasks"]["sums"]["exact"] == 4
 
 
+@pytest.mark.slow
 def test_a_kill_while_samples_are_drawn_changes_nothing(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from cirf.lm.decoding import generate as decode
 

@@ -177,6 +177,7 @@ def test_a_stage_begun_here_gives_way_to_the_finished_one(run: RunFolder, other:
     assert run.state(vectors()).state == "done" and not any((run.root / ".work").iterdir())
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_change_of_the_disk_leaves_nothing_half(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, HERE / "taking.py", tmp_path],

@@ -62,6 +62,7 @@ def test_every_candidate_answers_held_out_questions_and_the_best_is_trained(auto
     assert "Held-out answers right" in (auto / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_it_holds_by_either_recipe_and_is_chosen_again_where_its_inputs_change(
     auto: Path, workshop: tinyrun.Workshop, tmp_path: Path
 ) -> None:

@@ -317,6 +317,7 @@ for end in ends:
 """One life of a sweep after the other, each killed as soon as a stage is in place."""
 
 
+@pytest.mark.slow
 def test_a_killed_sweep_goes_on_where_it_stopped(swept: Swept, workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     file = write_sweep(tmp_path / "small.yaml", base(workshop), PARTS[:1])
     ends = [f"{SMALL}/segments", f"{RANDOM}/segments"]  # while it makes, and while it takes over

@@ -228,6 +228,7 @@ def test_a_start_that_is_taken_is_named(name: str, variant: str, more: str, said
         methods.get(name, parse(HEAD % (name, variant) + more))
 
 
+@pytest.mark.slow
 def test_it_learns_the_traces_from_there(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     keys: dict[str, Any] = {
         "methods": ["cirf_full", "after", "pruned"],

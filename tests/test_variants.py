@@ -338,7 +338,11 @@ CHANGES: dict[str, tuple[dict[str, Any], set[str]]] = {
 }
 
 
-@pytest.mark.parametrize("name", CHANGES)
+MORE = {"the model's own setting for answering", "another method under the same name"}
+"""Tried with ``-m slow``."""
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] if name in MORE else []) for name in CHANGES])
 def test_a_change_makes_again_what_depends_on_it_and_nothing_else(
     ran: tuple[Path, str], workshop: tinyrun.Workshop, asked: list[tuple[str, str]], tmp_path: Path, name: str
 ) -> None:

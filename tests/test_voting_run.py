@@ -21,7 +21,8 @@ from cirf.stages.context import Context
 from cirf.store.jsonl import read_rows
 from cirf.store.run_folder import RunFolder
 
-OWN = ("--protocol", "own", "--quiet", "--set", "evaluate.voting.problems=3", "--set", "evaluate.max_completion_tokens=12")
+OWN = ("--protocol", "own", "--quiet", "--limit", "4")
+OWN += ("--set", "evaluate.voting.problems=3", "--set", "evaluate.max_completion_tokens=12")
 
 
 @pytest.fixture
@@ -174,6 +175,7 @@ def test_what_another_machine_began_to_time_is_timed_anew_and_said(
     assert json.loads((tmp_path / "timings.json").read_text())["engine"] == "another"
 
 
+@pytest.mark.slow
 def test_the_page_shows_what_the_stages_found(finished: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     arguments = (

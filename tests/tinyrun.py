@@ -56,9 +56,9 @@ def faulty() -> Any:
 
 
 def write_backbone(folder: Path, kind: str = "llama", tied: bool = True, seed: int = 0, scale: float = 1.0) -> Path:
-    """A causal language model of width 32 with a byte-level tokenizer and a chat template."""
+    """A causal language model of one layer and width 32 with a byte-level tokenizer and a chat template."""
     tiny = builders()
-    tiny.build_model(kind, tied, seed=seed, scale=scale).save_pretrained(folder)
+    tiny.build_model(kind, tied, seed=seed, scale=scale, layers=1).save_pretrained(folder)
     tiny.build_tokenizer().save_pretrained(folder)
     return folder
 
@@ -83,7 +83,7 @@ def teach_to_end(folder: Path) -> Path:
     return folder
 
 
-def write_embedder(folder: Path) -> Path:
+def write_embedder(folder: Path, seed: int = 0) -> Path:
     """A one-layer BERT of width 16 with a tokenizer of its own and mean pooling, saved by sentence-transformers."""
     import torch
     from sentence_transformers import SentenceTransformer
@@ -100,7 +100,7 @@ def write_embedder(folder: Path) -> Path:
     names = {"pad_token": "[PAD]", "model_max_length": 64}
     PreTrainedTokenizerFast(tokenizer_object=core, **names).save_pretrained(plain)  # type: ignore[no-untyped-call]
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+        torch.manual_seed(seed)
         config = BertConfig(
             vocab_size=320,
             hidden_size=16,

@@ -60,6 +60,7 @@ def test_every_table_is_written_as_csv_and_latex_and_every_picture_as_svg(analys
     assert all(f'<section id="{name}">' in page for name in found["analyses"])
 
 
+@pytest.mark.slow
 def test_the_same_run_gives_the_same_bytes(analysed: Path, tmp_path: Path) -> None:
     again = tmp_path / analysed.name
     shutil.copytree(analysed, again)

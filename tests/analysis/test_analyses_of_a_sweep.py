@@ -17,6 +17,7 @@ from tokenizers import Tokenizer
 
 from cirf.store.jsonl import read_rows
 
+pytestmark = pytest.mark.slow  # seven runs; the analyses one by one are tried on made runs
 WITH_PAPER = ("geometry", "clustering", "representation", "initialisation")
 
 

@@ -173,6 +173,7 @@ def test_a_bend_is_seen_that_is_within_each_points_interval(tmp_path):
     assert fits(straight)["reading"] == "a trend that these questions cannot distinguish from a line"
 
 
+@pytest.mark.slow
 def test_a_line_is_seldom_called_none():
     dice, x = np.random.default_rng(0), np.arange(6.0)
     called = 0

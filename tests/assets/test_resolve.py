@@ -82,6 +82,7 @@ def test_a_half_made_folder_is_no_model(shop: Shop, tmp_path: Path) -> None:
     assert not left.exists()
 
 
+@pytest.mark.slow
 def test_two_processes_make_it_once(shop: Shop) -> None:
     code = """if True:
         import sys

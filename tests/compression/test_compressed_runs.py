@@ -92,6 +92,7 @@ def test_another_threshold_searches_nothing_anew(pruned: Path, workshop: tinyrun
     assert not any(stage.startswith(("compression/", "models/cirf_full", "compressed/cirf_zero", "traces")) for stage in made)
 
 
+@pytest.mark.slow
 def test_a_search_goes_on_where_it_was_killed(
     pruned: Path, workshop: tinyrun.Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

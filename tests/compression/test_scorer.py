@@ -128,7 +128,7 @@ def _corpora(draw: st.DrawFn) -> list[RowParts]:
 
 
 @given(_corpora(), st.sampled_from([1, 40, 2048]), st.sampled_from([0.0, 0.1, 0.2, 1.0]))
-@settings(max_examples=20)
+@settings(max_examples=8)
 def test_any_corpus_is_pruned_as_by_the_plain_algorithm(corpus: list[RowParts], batch_tokens: int, limit: float) -> None:
     model = _sharp()
     items = [SearchItem(str(place), 0, piece.tokens()) for place, piece in enumerate(corpus)]

@@ -16,6 +16,8 @@ from cirf.lm.decoding import rounds
 from cirf.lm.decoding.generate import Decoding, generate, generate_one, sample_many
 from cirf.lm.prompt import encode, end_token, prompt_text
 
+KINDS = ["llama", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("qwen2", "gpt2")), "gemma2"]
+
 
 def _prompts(tokenizer: Any) -> list[str]:
     questions = ["Hi?", "What is 12 plus 7?", "Anna has 3 apples and buys 4 more. How many?", "yes", "A coin is heads up."]
@@ -125,7 +127,7 @@ def test_the_prompt_is_computed_once_however_many_answers(tiny: Any, tokenizer: 
     assert fed[:2] == [len(encode(tokenizer, prompt)) - 1, 4] and set(fed[2:]) <= {4}
 
 
-@pytest.mark.parametrize("kind", ["llama", "qwen2", "gpt2", "gemma2"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_an_answer_is_the_same_however_many_are_drawn_with_it(tiny: Any, tokenizer: Any, kind: str) -> None:
     model, prompt = tiny.build_model(kind, tied=False), _prompts(tokenizer)[2]
     eight = sample_many(model, tokenizer, prompt, 12, 8, Decoding(1.0, 0.9, 3))
@@ -200,7 +202,7 @@ def _ending_at_different_places(model: Any, tokenizer: Any, prompts: list[str]) 
     return [generate(model, tokenizer, [prompt], CAP)[0] for prompt in prompts]
 
 
-@pytest.mark.parametrize("kind", ["llama", "qwen2", "gpt2", "gemma2"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_rows_leave_when_they_are_done_and_the_others_go_on(
     tiny: Any, tokenizer: Any, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:

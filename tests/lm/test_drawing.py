@@ -89,10 +89,10 @@ def _drawn(scores: torch.Tensor, times: int, seeds: list[str], top_p: float = 1.
 def test_tokens_are_drawn_as_often_as_they_are_likely(top_p: float) -> None:
     scores = torch.tensor([[2.0, -torch.inf, 1.0, 0.0, -1.0, -9.0], [0.0, 0.0, 0.0, -torch.inf, 0.0, -torch.inf]])
     likely = (_nucleus(scores, top_p, 6) if top_p < 1 else scores).softmax(dim=1)
-    drawn = torch.tensor(_drawn(scores, 6000, ["one", "two"], top_p))
+    drawn = torch.tensor(_drawn(scores, 1500, ["one", "two"], top_p))
     for row in range(2):
-        shares = torch.bincount(drawn[:, row], minlength=6) / 6000
-        assert (shares - likely[row]).abs().max() < 0.025  # four standard deviations
+        shares = torch.bincount(drawn[:, row], minlength=6) / 1500
+        assert (shares - likely[row]).abs().max() < 0.05  # four standard deviations
         assert not shares[likely[row] == 0].any()
 
 

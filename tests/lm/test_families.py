@@ -32,8 +32,8 @@ KINDS = [
     "rwkv",
     "minimax",
 ]
-LIKE_OTHERS = {"qwen3_next", "granite_hybrid", "jamba", "mamba2", "falcon_mamba"}
-"""Families whose states are of a kind that another one has too: they answer with ``-m slow``."""
+LIKE_OTHERS = {"qwen3_next", "granite_hybrid", "falcon_h1", "jamba", "mamba2", "falcon_mamba", "minimax", "recurrent_gemma"}
+"""Families whose states are of a kind that another one has too, or made of such: they answer with ``-m slow``."""
 ANSWERING = [pytest.param(kind, marks=[pytest.mark.slow] if kind in LIKE_OTHERS else []) for kind in KINDS]
 CAP = 14
 _SCALES = {"granite_hybrid": 8.0, "recurrent_gemma": 8.0}

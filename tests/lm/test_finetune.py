@@ -58,7 +58,9 @@ def _rows(tokenizer: Any, count: int = 8) -> list[Row]:
     return [Row(prompt_text(tokenizer, f"What is {i} plus {i + 1}?"), target) for i, target in enumerate(targets)]
 
 
-@pytest.mark.parametrize(("kind", "tied", "adaptation"), [("llama", True, "full"), ("llama", False, "lora")])
+@pytest.mark.parametrize(
+    ("kind", "tied", "adaptation"), [pytest.param("llama", True, "full", marks=pytest.mark.slow), ("llama", False, "lora")]
+)
 def test_overfitted_on_four_rows_it_answers_them_and_stops(
     tiny: Any, tokenizer: Any, tmp_path: Path, kind: str, tied: bool, adaptation: str
 ) -> None:
@@ -163,7 +165,7 @@ def test_the_merged_model_is_the_unmerged_one(
     assert type(plain).__module__.startswith("transformers.") and not any("lora" in name for name, _ in plain.named_modules())
 
 
-@pytest.mark.parametrize("adaptation", ["full", "lora"])
+@pytest.mark.parametrize("adaptation", [pytest.param("full", marks=pytest.mark.slow), "lora"])
 def test_the_saved_model_loads_plainly_and_answers_the_same(tiny: Any, tokenizer: Any, tmp_path: Path, adaptation: str) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -506,6 +508,7 @@ def test_on_a_cpu_freed_memory_is_handed_back_now_and_then_and_in_the_end(
     assert history.updates == 7 and handed == ["within"] * 4 + ["after"] and not list(scarce)
 
 
+@pytest.mark.slow
 def test_bfloat16_and_checkpointed_activations_train_too(
     tiny: Any, tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -118,7 +118,7 @@ def test_thinking_wants_its_marks(tiny: Any, tokenizer: Any, tmp_path: Path) -> 
         read_latent(tmp_path)
 
 
-@pytest.mark.parametrize(("adaptation", "tied"), [("full", True), ("lora", False)])
+@pytest.mark.parametrize(("adaptation", "tied"), [("full", True), pytest.param("lora", False, marks=pytest.mark.slow)])
 def test_overfitted_on_four_rows_it_thinks_answers_and_stops(tiny: Any, tmp_path: Path, adaptation: Any, tied: bool) -> None:
     model, tokenizer, ids = prepared(tiny, tied=tied, scale=12.0)
     first = model.get_input_embeddings().weight[ids].clone()

@@ -209,7 +209,7 @@ def train(tiny: Any, work: Path, adaptation: str, objective: Objective | None, b
     raise AssertionError("it was never finished")
 
 
-@pytest.mark.parametrize("adaptation", ["full", "lora"])
+@pytest.mark.parametrize("adaptation", [pytest.param("full", marks=pytest.mark.slow), "lora"])
 def test_a_module_is_trained_next_to_the_model_kept_over_a_kill_and_no_part_of_what_comes_out(
     tiny: Any, tmp_path: Path, adaptation: str
 ) -> None:

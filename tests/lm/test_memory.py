@@ -43,7 +43,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc alone has the switch")
-@pytest.mark.parametrize("size", [8, 48])  # MiB, below and above the largest block that a threshold keeps in the heap
+@pytest.mark.parametrize("size", [8, pytest.param(48, marks=pytest.mark.slow)])  # MiB, on both sides of the largest threshold
 @pytest.mark.parametrize("preloaded", ALLOCATORS)
 def test_memory_asked_for_again_is_not_faulted_in_again(preloaded: str, size: int) -> None:
     faults = {how: _run(CODE, preloaded, how, str(size))[0] for how in ("keep", "default")}

@@ -80,7 +80,7 @@ def _train(tiny: Any, work: Path, **keys: Any) -> tuple[dict[str, torch.Tensor],
 @pytest.mark.parametrize(
     "keys",
     [
-        {"adaptation": "full"},
+        pytest.param({"adaptation": "full"}, marks=pytest.mark.slow),
         {"adaptation": "lora"},
         {"adaptation": "full", "gradient_checkpointing": True, "new_token_lr_multiplier": 3.0},
     ],

@@ -309,7 +309,9 @@ def test_a_history_shows_what_was_gone_and_validation_is_in_the_form_of_answerin
     assert last["answer_loss"] != last["loss"]
 
 
-@pytest.mark.parametrize("keys", [{"rate": 1e-6, "partial": True}, {"rate": 50, "pretrain": 4, "partial": True}])
+@pytest.mark.parametrize(
+    "keys", [pytest.param({"rate": 1e-6, "partial": True}, marks=pytest.mark.slow), {"rate": 50, "pretrain": 4, "partial": True}]
+)
 def test_without_any_removal_it_is_plain_training(tiny: Any, tokenizer: Any, tmp_path: Path, keys: dict[str, Any]) -> None:
     model, history = train(tiny, tokenizer, tmp_path / "a", InternalisationSettings(smoothing=None, **keys))
     rows = rows_of(tokenizer)

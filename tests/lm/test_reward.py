@@ -206,7 +206,10 @@ def test_reward_rises_and_that_of_a_shuffled_control_does_not(tiny: Any, tokeniz
     assert abs(after - before) < 0.2
 
 
-@pytest.mark.parametrize("keys", [{"adaptation": "full"}, {"adaptation": "lora", "choose": "success", "beta": 0.1}])
+@pytest.mark.parametrize(
+    "keys",
+    [{"adaptation": "full"}, pytest.param({"adaptation": "lora", "choose": "success", "beta": 0.1}, marks=pytest.mark.slow)],
+)
 def test_a_kill_changes_no_byte(tiny: Any, tokenizer: Any, tmp_path: Path, keys: dict[str, Any]) -> None:
     given: dict[str, Any] = {"max_steps": 7, "save_steps": 2, "eval_steps": 3, **keys}
     whole = _training(tiny, tokenizer, **given)
@@ -273,6 +276,7 @@ def test_no_question_is_drawn_twice_in_an_update(tiny: Any, tokenizer: Any, tmp_
     assert max(drawn) == 7
 
 
+@pytest.mark.slow
 def test_questions_that_are_sometimes_right_are_preferred(tiny: Any, tokenizer: Any, tmp_path: Path) -> None:
     def judge(place: int, output: Output) -> tuple[float, bool]:
         right = output.ids[0] % 2 == 0 if place > 1 else place == 1

@@ -427,7 +427,9 @@ def body_of(content: str) -> bytes:
     return json.dumps({"choices": [{"index": 0, "finish_reason": "stop", "message": message}]}).encode()
 
 
-@pytest.mark.parametrize(("encoding", "compress"), [("gzip", gzip.compress), ("deflate", zlib.compress)])
+@pytest.mark.parametrize(
+    ("encoding", "compress"), [("gzip", gzip.compress), pytest.param("deflate", zlib.compress, marks=pytest.mark.slow)]
+)
 def test_a_compressed_answer_is_read_up_to_the_size_of_any_answer(
     tmp_path: Path, encoding: str, compress: Callable[[bytes], bytes]
 ) -> None:

@@ -307,7 +307,7 @@ RECIPES = st.builds(
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(RECIPES)
 def test_a_recipe_written_reads_back_the_same(recipe: Recipe) -> None:
     again = parse(dump(recipe))

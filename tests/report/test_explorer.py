@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 import synthetic
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cirf.report.data.codes import BUDGET, LENGTHS, STEPS, read_questions
@@ -45,6 +45,7 @@ def page_json(html):
     return json.loads(Scripts(html).found[0])
 
 
+@settings(max_examples=10)
 @given(st.recursive(st.text() | st.integers() | st.none(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
 def test_json_in_a_script_is_the_same_value_and_holds_no_markup(value):
     text = to_script(value)
@@ -128,6 +129,7 @@ def hostile(data):
     return bad
 
 
+@pytest.mark.usefixtures("sketched")
 def test_markup_in_texts_neither_ends_the_block_nor_becomes_elements(data):
     html = render(hostile(data))
     scripts = Scripts(html)

@@ -112,6 +112,7 @@ def test_marks_are_words_and_not_colour_alone(html):
     assert re.search(r"✓</span> right", html) and re.search(r"✗</span> wrong", html) and ">?</span> unparsed" in html
 
 
+@pytest.mark.usefixtures("sketched")
 def test_text_of_models_and_users_is_escaped(data):
     evil = "<script>alert('x')</script><img src=//evil>"
     bad = copy.deepcopy(data)
@@ -126,6 +127,7 @@ def test_text_of_models_and_users_is_escaped(data):
     assert page.tags.count("script") == 2 and "img" not in page.tags
 
 
+@pytest.mark.usefixtures("sketched")
 def test_an_unknown_method_is_shown_by_its_name(data):
     more = copy.deepcopy(data)
     more["methods"]["mine<&>"] = more["methods"]["cot"]

@@ -74,6 +74,7 @@ def test_alone_it_is_what_is_answered_to_ask(server: Running, models: list[Serve
         assert asked(server, name, text) == streamed(server, name, text) == alone(served, text)
 
 
+@pytest.mark.slow
 def test_in_a_crowd_too_whatever_else_is_asked(server: Running, traces: ServedModel, prose: ServedModel) -> None:
     budget = {"extra_body": {"cirf": {"budget": 2, "result_tokens": 3}}}
     wanted, calls = [], []
@@ -281,7 +282,14 @@ def in_pieces(served: ServedModel, texts: list[str], whole: str, cut: bool = Fal
 
 
 @pytest.mark.parametrize("name", ["traces", "prose"])
-@pytest.mark.parametrize("steering", [None, Steering(), Steering(budget=2, result_tokens=3), Steering(results=False)])
+@pytest.mark.parametrize(
+    "steering",
+    [
+        None,
+        *(pytest.param(one, marks=pytest.mark.slow) for one in (Steering(), Steering(results=False))),
+        Steering(budget=2, result_tokens=3),
+    ],
+)
 def test_what_a_model_writes_is_shown_alike(models: list[ServedModel], name: str, steering: Steering | None) -> None:
     served = next(one for one in models if one.name == name)
     for asked in ASKED:

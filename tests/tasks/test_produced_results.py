@@ -199,7 +199,7 @@ def test_no_result_of_a_heap_of_pieces_raises(step: str, problem: Problem) -> No
 @pytest.mark.parametrize(
     "piece", ["\n", "x = ", "2x + ", "let it be ", "is a ", "has the ", "(", "x(", "= ", "so ", "A. ", "if ", "of a "]
 )
-@pytest.mark.parametrize("length", [3_000, pytest.param(30_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("length", [1_000, pytest.param(30_000, marks=pytest.mark.slow)])
 def test_a_long_step_stalls_nothing(piece: str, length: int) -> None:
     started = time.process_time()
     for problem in EVERY:

@@ -125,10 +125,10 @@ def test_any_text_is_read_without_a_fault(kind: AnswerKind, answer: str, form: s
 @pytest.mark.parametrize(
     "text",
     [
-        "#### " * 2_000, "answer to " * 1_000, r"\boxed{" * 1_000, "( [ { <" * 2_000, "not valid " * 1_500, "$" * 5_000,
-        "whether it is " * 1_000, "a b " * 2_500, r"\(" * 4_000, r"\[ x " * 2_500, "{" * 10_000, "valid or " * 1_500,
-        "\\" * 10_000, "<" * 10_000, "(" * 10_000, "((a)" * 2_500, "a, " * 4_000, r"\text{" * 1_500, "twenty-" * 2_500,
-        "1 " * 5_000, "= 3 " * 2_500, "neither " * 1_500, "no because " * 1_000, "a -> " * 2_500, ") then " * 2_000,
+        "#### " * 1_000, "answer to " * 500, r"\boxed{" * 500, "( [ { <" * 1_000, "not valid " * 750, "$" * 2_500,
+        "whether it is " * 500, "a b " * 1_250, r"\(" * 2_000, r"\[ x " * 1_250, "{" * 5_000, "valid or " * 750,
+        "\\" * 5_000, "<" * 5_000, "(" * 5_000, "((a)" * 1_250, "a, " * 2_000, r"\text{" * 750, "twenty-" * 1_250,
+        "1 " * 2_500, "= 3 " * 1_250, "neither " * 750, "no because " * 500, "a -> " * 1_250, ") then " * 1_000,
     ],
     ids=lambda text: text[:8],
 )  # fmt: skip
