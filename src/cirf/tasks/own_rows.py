@@ -304,7 +304,8 @@ def _check(row: Mapping[str, Any], where: str) -> None:
         if value is None and field == "rationale":
             continue
         if not isinstance(value, str):
-            raise RowError(where, f"{field} is {_kind(value)}, expected a string{_part(value, field)}", f"{field} is not a string")
+            reason = f"{field} is not a string"
+            raise RowError(where, f"{field} is {_kind(value)}, expected a string{_part(value, field)}", reason)
         if not value.strip():
             hint = "; leave the field out where there is none" if field == "rationale" else ""
             raise RowError(where, f"{field} is empty{hint}")
