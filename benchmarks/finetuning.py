@@ -76,7 +76,7 @@ def prepare(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         update={"epochs": 1.0, "new_token_lr_multiplier": 1.0, "lora": lora}
     )  # the peer has one rate for all
     tokenizer = backbone.load_tokenizer(options.model, recipe.backbone)
-    model = backbone.load_model(options.model, recipe.backbone, training=section.adaptation, device="cpu")
+    model = backbone.load_model(options.model, recipe.backbone.model_copy(update={"device": "cpu"}), section.adaptation)
     if options.layers:
         model.model.layers = model.model.layers[: options.layers]
         model.config.num_hidden_layers = options.layers
@@ -157,7 +157,7 @@ def ours(folder: Path) -> dict[str, Any]:
     section = recipe.Finetune.model_validate(summary["section"] | {"save_steps": 10**6, "eval_steps": 10**6})
     settings = recipe.Backbone.model_validate(summary["backbone"])
     tokenizer = backbone.load_tokenizer(folder / "model", settings)
-    model = backbone.load_model(folder / "model", settings, training=summary["training"], device="cpu")
+    model = backbone.load_model(folder / "model", settings.model_copy(update={"device": "cpu"}), summary["training"])
     rows = [Row(row["prompt"], row["completion"]) for row in map(json.loads, (folder / "ours.jsonl").open(encoding="utf-8"))]
     stamps = Stamps()
     with tempfile.TemporaryDirectory() as work, mock.patch.object(TargetTrainer, "_save_checkpoint", lambda *_: None):

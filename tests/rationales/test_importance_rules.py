@@ -22,7 +22,8 @@ from safetensors.torch import load_file, save_file
 from watching import Counting
 
 from cirf.errors import CirfError
-from cirf.methods.token_skip.llmlingua2 import LlmLingua2, batches, chunks, keep_label, load_classifier
+from cirf.lm.backbone import load_tokenizer
+from cirf.methods.token_skip.llmlingua2 import LlmLingua2, chunks, keep_label, load_classifier
 from cirf.methods.token_skip.scorers import RandomScorer, Rules, make_scorer
 from cirf.methods.token_skip.shorten import Solution, Word, per_word, shorten, weighed, word_spans
 from cirf.recipe import schema
@@ -177,14 +178,6 @@ def test_what_cannot_be_ordered_is_refused() -> None:
         weighed("a b", [(0, 1), (2, 3)], [1.0, math.nan])
 
 
-@given(st.lists(st.integers(1, 50), max_size=40), st.integers(1, 120))
-def test_batches_hold_every_row_once_and_no_more_than_the_limit(lengths: list[int], limit: int) -> None:
-    found = batches(lengths, limit)
-    assert sorted(row for batch in found for row in batch) == list(range(len(lengths)))
-    assert all(len(batch) == 1 or max(lengths[row] for row in batch) * len(batch) <= limit for batch in found)
-    assert [lengths[row] for batch in found for row in batch] == sorted(lengths, reverse=True)
-
-
 def pieces(text: str, limit: int) -> list[str]:
     """The chunks of a text of which every sign is a piece, as texts."""
     offsets = [(place, place + 1) for place in range(len(text))]
@@ -251,7 +244,7 @@ def test_a_words_importance_is_the_mean_probability_of_its_pieces(folder: Path, 
 
 def test_batches_change_nothing(folder: Path, scorer: LlmLingua2) -> None:
     texts = texts_of("There are 7 + 9 = 16 boxes.", "", "no", " ".join(["A sum of 3 + 4 is 7."] * 12), " \n")
-    alone = make_scorer("llmlingua2", SECTION, folder, batch_tokens=1)
+    alone = LlmLingua2(load_classifier(folder, SECTION), load_tokenizer(folder, SECTION), batch_rows=1)
     for one, other in zip(scorer.score(texts), alone.score(texts), strict=True):
         assert [word[:2] for word in one] == [word[:2] for word in other]
         assert [word.importance for word in one] == pytest.approx([word.importance for word in other], abs=1e-5)

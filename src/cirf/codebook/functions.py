@@ -194,7 +194,7 @@ def clean(label: str) -> str:
 
 
 def name_by_model(
-    segments: Mapping[int, Sequence[str]], section: RequestSettings, log: RowLog, seed: int = 0, progress: Progress = SILENT
+    segments: Mapping[int, Sequence[str]], section: RequestSettings, log: RowLog, progress: Progress = SILENT
 ) -> dict[int, str]:
     """A label for every code with segments, by the language model of ``section.endpoints``; codes whose answer cannot be read
     are left out, to keep the label they had.
@@ -211,7 +211,7 @@ def name_by_model(
         listed = "\n".join(f"- {' '.join(text.split())[:_SEGMENT]}" for text in evenly(list(dict.fromkeys(texts)), SHOWN))
         if listed:
             message = ("user", fill(template, {"segments": listed}))
-            requests[code] = Request(section.endpoints[0].model, (message,), seed, 0.0, 1.0, 64, json.dumps(schema))
+            requests[code] = Request(section.endpoints[0].model, (message,), 0, 0.0, 1.0, 64, json.dumps(schema))
     answers, _ = ask(list(requests.values()), section, log, progress, "labels")
     found = {code: read_label(answers[request.key].text) for code, request in requests.items() if request.key in answers}
     return {code: label for code, label in found.items() if label is not None}

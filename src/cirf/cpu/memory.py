@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import itertools
 import os
 import platform
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from cirf.errors import CirfError
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4  # glibc's malloc.h
 _EVERY_ARENA = 4096  # jemalloc's MALLCTL_ARENAS_ALL
@@ -78,6 +82,17 @@ def scarce() -> bool:
 
 def _glibc() -> ctypes.CDLL | None:
     return ctypes.CDLL(None) if platform.libc_ver()[0] == "glibc" else None
+
+
+@contextlib.contextmanager
+def enough(refusal: str) -> Iterator[None]:
+    """Within, a lack of memory is a ``CirfError`` that says ``refusal``."""
+    import torch
+
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise CirfError(refusal) from None
 
 
 def weight_bytes(model: Any) -> int:

@@ -18,6 +18,7 @@ from unittest.mock import patch
 import torch
 from safetensors import SafetensorError, safe_open
 
+from cirf.cpu.memory import enough
 from cirf.cpu.number_formats import widen
 from cirf.distributed import sharded
 from cirf.errors import CirfError
@@ -147,9 +148,7 @@ def embedding_width(source: str | Path, section: schema.Backbone) -> int:
     raise CirfError(f"{source}: the configuration does not say how wide the embeddings are; use another model")
 
 
-def load_model(
-    source: str | Path, section: schema.Backbone, training: Literal["full", "lora"] | None = None, device: str | None = None
-) -> Any:
+def load_model(source: str | Path, section: schema.Backbone, training: Literal["full", "lora"] | None = None) -> Any:
     """The causal language model, in evaluation mode, on its device.
 
     Args:
@@ -157,7 +156,6 @@ def load_model(
         section: number format, device, attention kernel, threads, and what the model must look like.
         training: ``full``: float32 master weights; ``lora`` or ``None``: the recipe's number format, in which they may be
             computed with another (see `number_formats`).
-        device: a torch device; ``None``: the recipe's.
 
     Where training is sharded over processes, the model stays on the CPU, with all but its embeddings in the files' number format:
     the files' own pages, which the processes of a machine share. ``CirfError``: no such model, weights that are missing or not
@@ -174,7 +172,7 @@ def load_model(
     check_causal(config, source)
     check_architecture(config, section.architecture, source)
     attention = {} if section.attn_implementation == "auto" else {"attn_implementation": section.attn_implementation}
-    dtype, target = "float32" if training == "full" else section.dtype, device or pick_device(section.device)
+    dtype, target = "float32" if training == "full" else section.dtype, pick_device(section.device)
     in_parts = training is not None and sharded()
     loaded_as = "auto" if in_parts and training == "full" else getattr(torch, dtype)
     with explained(source, "model"), without_bars():
@@ -184,11 +182,13 @@ def load_model(
         for weight in matrices(model) if training == "full" else ():
             weight.data = weight.data.float()  # new rows are set before the model is sharded
         return model.eval()
-    try:
-        model.to(target)
-    except torch.OutOfMemoryError:
-        raise CirfError(f"{source}: too big for the memory of {target}; use a smaller model or device: cpu") from None
-    return model.eval()
+    return placed(model, source, target)
+
+
+def placed(model: Any, source: str, target: str) -> Any:
+    """The model in evaluation mode, on a device. ``CirfError``: no memory for it there."""
+    with enough(f"{source}: too big for the memory of {target}; use a smaller model or device: cpu"):
+        return model.to(target).eval()
 
 
 def from_safetensors(kind: Any, source: str, section: schema.Backbone, **how: Any) -> Any:

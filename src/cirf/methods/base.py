@@ -120,6 +120,7 @@ class Method:
     def __init__(self, recipe: Recipe, settings: Any = None) -> None:
         """``settings`` is a ``Settings``; ``None``: the defaults."""
         self.settings: Any = self.Settings() if settings is None else settings
+        self._seed = recipe.seed
         self.training = Override()
         """How its preset trains it."""
         self.learner = self.name
@@ -197,7 +198,8 @@ class Method:
         return ()
 
     def prepares(self) -> bool:
-        return False
+        """Whether `prepare` is called: where a method has its own."""
+        return type(self).prepare is not Method.prepare
 
     def prepared_by(self, recipe: Recipe) -> dict[str, Any]:
         """What `prepare` reads of the recipe besides the backbone, the seed and the method's own settings."""

@@ -27,7 +27,7 @@ from cirf.records import Example
 
 if TYPE_CHECKING:
     from cirf.lm.training.objective import Curriculum, CurriculumRow
-    from cirf.recipe.schema import Evaluate, Recipe
+    from cirf.recipe.schema import Evaluate
     from cirf.tasks.task import Task
 
 MARK_CAP = 8
@@ -90,10 +90,6 @@ class InternalisedCot(semcot.ReleaseForm):
             semcot.training(5e-5),
         ),
     }
-
-    def __init__(self, recipe: Recipe, settings: Any = None) -> None:
-        super().__init__(recipe, settings)
-        self._seed = recipe.seed
 
     def settle(self, tokenizer: Any, training: bool) -> None:
         """The release's prompt, if its form is set."""

@@ -58,7 +58,7 @@ class ServedModel:
 
     def steer(self, how: Steering | None, calculator: bool = False) -> Steer:
         """What makes the processors that steer an answer; ``tuple`` if no steering is requested or possible."""
-        from cirf.methods.prose.calculating import calculating
+        from cirf.methods.prose.cot import calculating
 
         counted = calculating(self.tokenizer) if calculator else tuple
         if (how is None and not self.at_most) or self.names is None:

@@ -6,18 +6,17 @@ together and in what they return.
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 
-from cirf.errors import CirfError
-from cirf.lm.decoding.prefix_cache import PrefilledPrompts, Prefiller
-from cirf.lm.decoding.rounds import OnStep, RoundCriterion, batches, generate_in_rounds, is_movable, past_of, take_rows
+from cirf.cpu.memory import enough
+from cirf.lm.decoding.prefix_cache import PrefilledPrompts, Prefiller, SharedPrompts
+from cirf.lm.decoding.rounds import OnStep, RoundCriterion, batches, generate_in_rounds
 from cirf.lm.decoding.sampling import NO_VOTE, draw, drawing
 from cirf.lm.prompt import encode, stop_ids
 
@@ -42,10 +41,6 @@ class Decoding:
     are read token by token."""
     steer: Steer = tuple
     """Makes the logits processors of a batch; they come before the drawing."""
-
-    def begin(self, prompts: Sequence[list[int]]) -> PrefilledPrompts | None:
-        """The computed beginnings of encoded prompts; ``None`` without ``prefixes``."""
-        return None if self.prefixes is None else self.prefixes.begin(prompts)
 
     def processors(self, model: Any, draws: Sequence[str]) -> list[Any]:
         """The logits processors of a batch: those of ``steer``, and at a temperature the drawing, which a text of ``draws`` a
@@ -114,7 +109,7 @@ def generate(
     outputs: dict[int, Output] = {}
     sets = [[order[place] for place in places] for places in batches(model, [encoded[i] for i in order])]
     for batch in [own[start : start + batch_size] for own in sets for start in range(0, len(own), batch_size)]:
-        with _memory(f"decode {len(batch)} prompts at once; lower evaluate.batch_size"):
+        with enough(f"no memory to decode {len(batch)} prompts at once; lower evaluate.batch_size"):
             written = _decode(model, [encoded[i] for i in batch], cap, stops, decoding, [draws[i] for i in batch])
         outputs |= {i: output_of(tokenizer, ids, stops) for i, ids in zip(batch, written, strict=True)}
     return [outputs[i] for i in range(len(prompts))]
@@ -130,7 +125,7 @@ def continue_generation(
     """
     stops = stop_ids(model, tokenizer)
     left = max(1, cap - min(map(len, written)))
-    with _memory(f"decode {len(written)} prompts at once; lower evaluate.batch_size"):
+    with enough(f"no memory to decode {len(written)} prompts at once; lower evaluate.batch_size"):
         made = _generate(model, begun.prompts, left, stops, begun=begun)
     return [output_of(tokenizer, [*before, *ids][:cap], stops) for before, ids in zip(written, made, strict=True)]
 
@@ -233,17 +228,8 @@ def follow(
     the seed of ``decoding``: it is the answer that `sample_many` gives. ``on_step`` may end rows before their time; ``cap`` is
     for those that it does not. ``CirfError``: no memory for the batch.
     """
-    with _memory(f"decode {len(prompts)} prompts at once; send shorter ones, or fewer"):
+    with enough(f"no memory to decode {len(prompts)} prompts at once; send shorter ones, or fewer"):
         _decode(model, prompts, cap, stop_ids(model, tokenizer), decoding, draws, on_step)
-
-
-@contextlib.contextmanager
-def _memory(refused: str) -> Iterator[None]:
-    """Within, a lack of memory is a `CirfError`: "no memory to ``refused``"."""
-    try:
-        yield
-    except torch.OutOfMemoryError:
-        raise CirfError(f"no memory to {refused}") from None
 
 
 def output_of(tokenizer: Any, ids: list[int], stops: Collection[int]) -> Output:
@@ -261,30 +247,9 @@ def _sampled(
     """Ids of the answers to one prompt that have these numbers."""
     ids, stops = encode(tokenizer, prompt), stop_ids(model, tokenizer)
     draws = [draw(decoding.seed, prompt, number) for number in numbers]
-    with _memory(f"draw {len(numbers)} answers at once; ask for fewer votes"):
-        begin = partial(_shared, model, decoding)
-        return _decode(model, [ids] * len(numbers), cap, stops, decoding, draws, on_step, begin)
-
-
-def _shared(model: Any, decoding: Decoding, prompts: Sequence[list[int]]) -> PrefilledPrompts | None:
-    """All but the last token of a prompt, of which ``prompts`` [b] are copies, computed once; ``None`` where the model keeps
-    another kind of cache."""
-    ids, count = prompts[0], len(prompts)
-    begun = decoding.begin([ids])
-    if begun is not None and not is_movable(begun.cache):
-        return decoding.begin(prompts)
-    ids = begun.prompts[0] if begun else ids
-    if len(ids) < 2 or count < 2:
-        return begun
-    start, cache = (begun.heads[0], begun.cache) if begun else (0, None)
-    if start < len(ids) - 1:
-        left = torch.tensor([ids[start:-1]], device=model.device)
-        with torch.inference_mode():
-            cache = past_of(model(input_ids=left, past_key_values=cache, use_cache=True, logits_to_keep=1))
-    if not is_movable(cache):
-        return None
-    take_rows(cache, torch.zeros(count, dtype=torch.long, device=model.device))
-    return PrefilledPrompts([ids] * count, [len(ids) - 1] * count, cache)
+    shared = replace(decoding, prefixes=SharedPrompts(model, decoding.prefixes))
+    with enough(f"no memory to draw {len(numbers)} answers at once; ask for fewer votes"):
+        return _decode(model, [ids] * len(numbers), cap, stops, shared, draws, on_step)
 
 
 def _decode(
@@ -295,17 +260,15 @@ def _decode(
     decoding: Decoding,
     draws: Sequence[str],
     on_step: OnStep | None = None,
-    begin: Callable[[Sequence[list[int]]], PrefilledPrompts | None] | None = None,
 ) -> list[list[int]]:
     """Ids written after encoded prompts, all in one batch where the model allows that, up to ``cap`` or the first of ``stops``.
 
-    ``draws``: what seeds each one's random numbers; ``on_step`` receives every token with the place of its prompt; ``begin``
-    computes the beginnings of prompts in place of ``decoding``.
+    ``draws``: what seeds each one's random numbers; ``on_step`` receives every token with the place of its prompt.
     """
     written: dict[int, list[int]] = {}
     for places in batches(model, prompts):
         own = [prompts[place] for place in places]
-        begun = (begin or decoding.begin)(own)
+        begun = None if decoding.prefixes is None else decoding.prefixes.begin(own)
         processors = decoding.processors(model, [draws[place] for place in places] if draws else ())
         rows = None if on_step is None else RoundCriterion(len(own), partial(_renumbered, on_step, places))
         written |= zip(places, _generate(model, own, cap, stops, begun, processors, rows), strict=True)

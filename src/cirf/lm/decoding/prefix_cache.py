@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import torch
 
-from cirf.lm.decoding.rounds import past_of, take_rows
+from cirf.lm.decoding.rounds import is_movable, past_of, take_rows
 from cirf.lm.prompt import encode
 
 LEAST = 64
@@ -37,8 +37,8 @@ class PrefilledPrompts:
     """The state from which a generation starts: ``cache`` holds the first ``heads[row]`` positions of every row of ``prompts``,
     padded on the left to the longest of them. At least one token of a row is left to compute.
 
-    ``vectors``: in each row a place, and the vectors [n x d] that stand from there on in place of its tokens. An engine that is
-    given prompts as vectors needs them.
+    ``vectors``: in each row a place, and the vectors [n x d] that replace its tokens from there on. An engine that is given
+    prompts as vectors needs them.
     """
 
     prompts: list[list[int]]
@@ -125,30 +125,39 @@ class PromptOpenings:
 class SharedPrompts:
     """Prompts of which a batch holds each several times: all but the last token of each is computed once for all its rows."""
 
-    def __init__(self, model: Any) -> None:
-        self._model = model
+    def __init__(self, model: Any, prefixes: Prefiller | None = None) -> None:
+        """``prefixes`` computes the beginning of a prompt that is the only one of its batch."""
+        self._model, self._prefixes = model, prefixes
 
     def prepare(self, prompts: Sequence[str]) -> None:
         """Nothing is kept."""
 
     @torch.inference_mode()
     def begin(self, prompts: Sequence[list[int]]) -> PrefilledPrompts | None:
-        """A cache for a batch of these prompts; ``None`` where all differ, or where the model's cache has no rows to repeat."""
-        different = list(dict.fromkeys(map(tuple, prompts)))
+        """A cache for a batch of these prompts; that of ``prefixes`` where all differ or it holds several, ``None`` where the
+        model's cache has no rows to repeat."""
+        numbers = {row: number for number, row in enumerate(dict.fromkeys(map(tuple, prompts)))}
+        different = [list(row) for row in numbers]
+        begun = None if self._prefixes is None else self._prefixes.begin(different)
+        if self._prefixes is not None and begun is not None and (len(different) > 1 or not is_movable(begun.cache)):
+            return self._prefixes.begin(prompts)
+        start, cache = (0, None) if begun is None else (begun.heads[0], begun.cache)
+        different = different if begun is None else begun.prompts
         heads = [len(ids) - 1 for ids in different]
         if len(different) == len(prompts) or min(heads) < 1:
+            return begun
+        longest, device, padded = max(heads), self._model.device, {}
+        if len(different) > 1:
+            mask = torch.tensor([[0] * (longest - head) + [1] * head for head in heads], device=device)
+            padded = {"attention_mask": mask, "position_ids": (mask.cumsum(dim=1) - 1).clamp_min(0)}
+        if start < longest:
+            ids = torch.tensor([[0] * (longest - len(row) + 1) + row[start:-1] for row in different], device=device)
+            cache = past_of(self._model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1, **padded))
+        if not (is_plain(cache) if padded else is_movable(cache)):
             return None
-        longest, device = max(heads), self._model.device
-        ids = torch.tensor([[0] * (longest - len(row) + 1) + list(row[:-1]) for row in different], device=device)
-        mask = torch.tensor([[0] * (longest - head) + [1] * head for head in heads], device=device)
-        places = (mask.cumsum(dim=1) - 1).clamp_min(0)
-        made = self._model(input_ids=ids, attention_mask=mask, position_ids=places, use_cache=True, logits_to_keep=1)
-        cache = past_of(made)
-        if not is_plain(cache):
-            return None
-        numbers = {row: number for number, row in enumerate(different)}
-        take_rows(cache, torch.tensor([numbers[tuple(row)] for row in prompts], device=device))
-        return PrefilledPrompts(list(prompts), [len(row) - 1 for row in prompts], cache)
+        rows = [numbers[tuple(row)] for row in prompts]
+        take_rows(cache, torch.tensor(rows, device=device))
+        return PrefilledPrompts([different[row] for row in rows], [heads[row] for row in rows], cache)
 
 
 def _shared(ids: Sequence[int], opening: Sequence[int]) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from cirf.cpu.linear import in_place
-from cirf.cpu.memory import keep_freed_memory, release_freed_memory
+from cirf.cpu.memory import enough, keep_freed_memory, release_freed_memory
 from cirf.distributed import is_main, sharded
 from cirf.errors import CirfError
 from cirf.lm import vocabulary
@@ -63,7 +63,11 @@ def finetune(
     objective = _objective(spec)
     before = code_rows(model, spec.new_ids)
     learner = _learner(model, spec, objective, device)
-    with _memory(spec.method, device):
+    refusal = (
+        f"fine-tuning {spec.method}: the memory of {device} is too small; lower finetune.batch_size (and raise "
+        "gradient_accumulation_steps), or set gradient_checkpointing: true or adaptation: lora"
+    )
+    with enough(refusal):
         trainer = _trainer(learner, data, spec, objective, device, end_token(tokenizer))
         glance = _glance(trainer, learner, data, spec)
         kernel = batch_kernel(learner.model, objective, data.longest, device) if spec.attention == "auto" else None
@@ -138,17 +142,6 @@ def adapt(model: Any, spec: TrainingSpec) -> tuple[Any, TrainableRows | None]:
     if not spec.new_ids and not spec.input_ids:
         return adapted, None
     return adapted, TrainableRows(model, list(spec.new_ids), list(spec.input_ids))
-
-
-@contextlib.contextmanager
-def _memory(method: str, device: str) -> Iterator[None]:
-    try:
-        yield
-    except torch.OutOfMemoryError:
-        raise CirfError(
-            f"fine-tuning {method}: the memory of {device} is too small; lower finetune.batch_size (and raise "
-            "gradient_accumulation_steps), or set gradient_checkpointing: true or adaptation: lora"
-        ) from None
 
 
 @contextlib.contextmanager

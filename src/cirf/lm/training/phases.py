@@ -22,11 +22,11 @@ from cirf.progress import SILENT, Progress
 from cirf.store.files import to_json, whole_path, write_atomic
 
 
-def save_whole(tensors: Mapping[str, torch.Tensor], path: Path, metadata: Mapping[str, str] | None = None) -> None:
+def save_whole(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
     """Write a safetensors file, with its folder, by an atomic rename: a kill leaves no file, or the previous one."""
     plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
     with whole_path(path) as temporary:
-        save_file(plain, temporary, dict(metadata) if metadata else None)
+        save_file(plain, temporary)
 
 
 @dataclass(frozen=True, slots=True)

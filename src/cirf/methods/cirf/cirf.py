@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from cirf.errors import CirfError
 from cirf.methods.base import Method, at_head_of_answer
-from cirf.methods.prose.calculating import CalculatorSettings, calculates, calculating
+from cirf.methods.prose.cot import CalculatorSettings, calculates, calculating
 from cirf.recipe.schema import Section, Whole, key, with_defaults
 from cirf.records import Example, Trace
 
@@ -126,7 +126,6 @@ class CirfFull(Method):
         self._delimiters = recipe.vocabulary.delimiters
         self._opened = recipe.vocabulary.opening == "prompt"
         self._size = recipe.codebook.codes
-        self._seed = recipe.seed
         if getattr(self.settings, "start", "backbone") != "backbone":
             self.start = self.settings.start
         self.steered = formed(self.settings) or calculates(self.settings)

@@ -72,10 +72,6 @@ class CirfSelf(CirfFull):
         """The method that is sampled."""
         return (self.settings.of,)
 
-    def prepares(self) -> bool:
-        """Samples are drawn and judged in a stage of their own."""
-        return True
-
     def prepared_by(self, recipe: Recipe) -> dict[str, Any]:
         """What of the recipe decides the samples, besides the model."""
         from cirf.methods.registry import get

@@ -97,6 +97,17 @@ class ThinkingMethod(Method):
         if self.latents:
             tokenizer.chat_template = at_head_of_answer(tokenizer.chat_template, BEGIN)
 
+    def beginnings(self, model: Any, tokenizer: Any, source: Path | str) -> Prefiller | None:
+        """Its thoughts, and what follows them in the prompt. ``CirfError``: the folder does not say how the model thinks."""
+        if not self.latents:
+            return None
+        from cirf.methods.latent.decode import read_latent, thinking
+
+        found = read_latent(Path(source))
+        if found is None:
+            raise CirfError(f"{source}: holds no latent.json, so it is not known how the model thinks; train it again")
+        return thinking(model, tokenizer, found, Path(source))
+
 
 class Coconut(ThinkingMethod):
     """Fine-tuned to think in vectors instead of its rationale."""
@@ -125,9 +136,7 @@ class Coconut(ThinkingMethod):
     }
 
     def __init__(self, recipe: Recipe, settings: Any = None) -> None:
-        """The seed is that of the stages that are drawn."""
         super().__init__(recipe, settings)
-        self._seed = recipe.seed
         own = self.settings
         self._thinks(own.count(own.stages))
         self.tokens_like = own.rows_like
@@ -186,14 +195,6 @@ class Coconut(ThinkingMethod):
             from cirf.methods.latent.decode import LatentSettings
 
             LatentSettings(BEGIN, END, self.latents).save(folder)
-
-    def beginnings(self, model: Any, tokenizer: Any, source: Path | str) -> Prefiller | None:
-        """Its thoughts, which come before its answer."""
-        if not self.latents:
-            return None
-        from cirf.methods.latent.decode import LatentPrefiller, LatentSettings
-
-        return LatentPrefiller(model, tokenizer, LatentSettings(BEGIN, END, self.latents))
 
 
 def _target(steps: Sequence[str], answer: str) -> str:

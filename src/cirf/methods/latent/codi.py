@@ -21,14 +21,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import model_validator
 
-from cirf.errors import CirfError
 from cirf.methods.base import Preset
 from cirf.methods.latent.coconut import BEGIN, END, ThinkingMethod
 from cirf.recipe.schema import Lora, Override, Section, key
 from cirf.records import Example
 
 if TYPE_CHECKING:
-    from cirf.lm.decoding.prefix_cache import Prefiller
     from cirf.lm.training.objective import Curriculum, CurriculumRow, Objective
     from cirf.recipe.schema import Evaluate, Recipe
     from cirf.tasks.task import Task
@@ -89,9 +87,7 @@ class Codi(ThinkingMethod):
     }
 
     def __init__(self, recipe: Recipe, settings: Any = None) -> None:
-        """The seed is that of the net that thoughts go through."""
         super().__init__(recipe, settings)
-        self._seed = recipe.seed
         self._thinks(self.settings.thoughts)
         self.tokens_learn = self.settings.train_marker_rows
         self._given = self.settings.anchor if self.settings.anchor_given and self.latents else ""
@@ -152,14 +148,3 @@ class Codi(ThinkingMethod):
             assert isinstance(objective, Distillation) and objective.projector is not None
             objective.projector.save(folder)
             LatentSettings(BEGIN, END, self.latents, self._given, objective.projector.inner).save(folder)
-
-    def beginnings(self, model: Any, tokenizer: Any, source: Path | str) -> Prefiller | None:
-        """Its thoughts, and the words before its answer."""
-        if not self.latents:
-            return None
-        from cirf.methods.latent.decode import read_latent, thinking
-
-        found = read_latent(Path(source))
-        if found is None:
-            raise CirfError(f"{source}: holds no latent.json, so the number of its vectors is unknown; train it again")
-        return thinking(model, tokenizer, found, Path(source))

@@ -1,37 +1,27 @@
 """Training to think in vectors: rows that are cut at their thoughts, and the logits of the tokens after them.
 
-Self-distillation: a model that thinks in vectors is trained to match itself with a rationale (CODI, Shen et al. 2025).
-
-Both sequences go through one network with one set of adapters, the teacher's once. Where each predicts the answer's first token,
-the student's states of all layers are trained to match the teacher's, which get no gradient. Both also have their own
-cross-entropy::
-
-    loss = CE of the student + gamma * distance + rho * CE of the teacher
-
-Each row is trained on twice, with its rationale and with thoughts instead. Of a rationale of three steps, with two thoughts::
+Self-distillation (CODI, Shen et al. 2025) trains one network on each row twice, with its rationale and with thoughts instead. Of
+a rationale of three steps, with two thoughts::
 
     teacher: How many?48/2 = 24.\\n48+24 = 72.\\nThe answer is: 72
     student: How many?<latent>z z</latent>The answer is: 72
 
-The teacher omits the last step, which states the result: otherwise its state before the answer would only copy. For a rationale
-of one step the teacher sees the question alone. The words before the answer are given to the student, or written by it.
+Where each predicts the answer's first token, the student's states of all layers are to match the teacher's, which get no
+gradient::
 
-The two meet in the state that predicts the answer's first token. Where that is depends on the tokenizer: at the colon if a blank
-and the digits after it are one token, at the blank if they are two. It is found by the answer's place in the text.
+    loss = CE of the student + gamma * distance + rho * CE of the teacher
 
-A decoder that predicts, while a model learns to think, the steps that its thoughts replace (SIM-CoT, Wei et al. 2025).
+The teacher omits the last step, which states the result: otherwise its state there would only copy. That is at the colon if a
+blank and the digits after it are one token, at the blank if they are two; it is found by the answer's place in the text.
 
-For group k of c thoughts it gets the vectors that were fed to the model and then the text of step k, which it learns to write::
+A decoder predicts the steps that thoughts replace (SIM-CoT, Wei et al. 2025). For group k of c thoughts it gets the vectors that
+were fed to the model, and learns to write the text of step k::
 
     z z | 48 / 2 = 24 . <end>
 
-Groups of all rows go through it together, in as many passes as pad little (`cirf.lm.training.batches`): a group's step may be a
-word, and the last group's all the steps that are left. Its gradients reach the thoughts, and through them the model and the
-question. After training it is removed, and the model answers without it.
-
-The decoder is a second set of adapters on the model that is trained, whose own weights are frozen; so it takes no more memory
-than adapters do. Where every weight is trained there is nothing frozen to share: then it is adapters on a copy of the model as it
-was. Or it is a copy that is trained itself, as in the publication, for twice the memory.
+Its gradients reach the thoughts, and through them the model and the question. After training it is removed. It is a second set of
+adapters on the trained model; where every weight is trained, adapters on a copy of the model as it was; or a copy that is
+trained itself, as in the publication, for twice the memory.
 """
 
 from __future__ import annotations
@@ -66,7 +56,7 @@ class LatentObjective(Objective):
         self.module = projector
 
     def collate(self, features: Sequence[Feature], padding: int) -> dict[str, torch.Tensor]:
-        """As `cut`, or as usual if no row thinks."""
+        """As `cut_at_thoughts`, or as usual if no row thinks."""
         if not any(feature.thoughts for feature in features):
             return super().collate(features, padding)
         return cut_at_thoughts(features, padding)
@@ -130,8 +120,9 @@ class Distillation(LatentObjective):
         self.gamma, self.rho = gamma, rho
 
     def collate(self, features: Sequence[Feature], padding: int) -> dict[str, torch.Tensor]:
-        """As `cut`, and ``column`` [b]: where in ``input_ids`` the student predicts the answer's first token; ``teacher`` and
-        ``taught`` [b x u]: the teacher's ids and labels, padded on the right; ``taught_column`` [b]: where it predicts it."""
+        """As `cut_at_thoughts`, and ``column`` [b]: where in ``input_ids`` the student predicts the answer's first token;
+        ``teacher`` and ``taught`` [b x u]: the teacher's ids and labels, padded on the right; ``taught_column`` [b]: where it
+        predicts it."""
         teachers = [feature.teacher for feature in features if feature.teacher is not None]
         if not teachers:
             return super().collate(features, padding)

@@ -4,16 +4,47 @@ answers."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from cirf.methods.base import Method
-from cirf.methods.prose.calculating import CalculatorSettings, calculates, calculating
+from cirf.recipe.schema import Section, key
 from cirf.records import Example, Problem
 
 if TYPE_CHECKING:
+    from cirf.lm.decoding.calculator import Calculator
     from cirf.lm.decoding.generate import Steer
-    from cirf.recipe.schema import Evaluate, Recipe, Section
+    from cirf.recipe.schema import Evaluate, Recipe
     from cirf.tasks.task import Task
+
+
+class CalculatorSettings(Section):
+    """A setting of methods that write functional tokens or prose, which needs no training (`cirf.lm.decoding.calculator`)."""
+
+    calculator: bool = key(
+        False,
+        "The number after a calculation and its equals sign is computed where it is unambiguous. It is for "
+        "rationales and results that hold calculations (results.working: keep).",
+    )
+
+
+def calculates(settings: Section) -> bool:
+    """Whether settings, a user's own ones perhaps, ask for a calculator."""
+    return bool(getattr(settings, "calculator", False))
+
+
+def calculating(tokenizer: Any) -> Steer:
+    """What makes the calculator of a batch."""
+    calculator = _calculator(tokenizer, len(tokenizer))
+    return lambda: (calculator.fresh(),)
+
+
+@lru_cache(maxsize=4)
+def _calculator(tokenizer: Any, words: int) -> Calculator:
+    """The calculator of a tokenizer of this vocabulary size, which is scanned once."""
+    from cirf.lm.decoding.calculator import Calculator
+
+    return Calculator(tokenizer)
 
 
 class Direct(Method):

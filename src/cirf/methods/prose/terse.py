@@ -15,8 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from cirf.methods.prose.calculating import CalculatorSettings
-from cirf.methods.prose.cot import Prose, has_answer_line, prose_target
+from cirf.methods.prose.cot import CalculatorSettings, Prose, has_answer_line, prose_target
 from cirf.recipe.schema import key, with_defaults
 from cirf.records import Example
 

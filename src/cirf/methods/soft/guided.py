@@ -66,7 +66,6 @@ class GuidedMethod(semcot.Placeholders):
         path = user_path(named)
         self.guide: str = str(path.resolve()) if path.exists() else named
         self.latents = self.settings.n
-        self._seed = recipe.seed
         self._empty_system = recipe.backbone.empty_system
         self._holder = ""
 
@@ -89,10 +88,6 @@ class GuidedMethod(semcot.Placeholders):
     def latents_answering(self) -> int:
         """As many as ``answered`` says."""
         return self.count(training=False)
-
-    def prepares(self) -> bool:
-        """The guide's inputs are prepared in a separate stage."""
-        return True
 
     def prepared_by(self, recipe: Recipe) -> dict[str, Any]:
         return recipe.backbone.model_dump(include={"attn_implementation", "empty_system"})

@@ -18,17 +18,16 @@ from typing import Any, NamedTuple
 
 import torch
 
+from cirf.cpu.memory import enough
 from cirf.cpu.number_formats import widen
 from cirf.errors import CirfError
-from cirf.lm.backbone import explained, from_safetensors, load_config, locate, pick_device, without_bars
+from cirf.lm.backbone import explained, from_safetensors, load_config, locate, pick_device, placed, without_bars
 from cirf.methods.token_skip.shorten import Solution, Span, Word, per_word, weighed, word_spans
 from cirf.progress import SILENT, Progress
 from cirf.recipe import schema
 
 LARGE = "microsoft/llmlingua-2-xlm-roberta-large-meetingbank"
 """The published classifier that TokenSkip uses; 2.2 GB."""
-SMALL = "microsoft/llmlingua-2-bert-base-multilingual-cased-meetingbank"
-"""The published smaller one; 0.7 GB."""
 
 PIECES = 510
 """Pieces of a chunk: the positions of both models but the two that mark start and end."""
@@ -59,15 +58,15 @@ class LlmLingua2:
     Args:
         model: a token classifier in evaluation mode.
         tokenizer: the model's, a fast one.
-        batch_tokens: most pieces computed at once, padding included.
+        batch_rows: chunks computed at once.
 
     ``CirfError``: a model whose labels do not name "keep", or a tokenizer that does not give the places where its tokens are.
     """
 
-    def __init__(self, model: Any, tokenizer: Any, batch_tokens: int = 1024) -> None:
+    def __init__(self, model: Any, tokenizer: Any, batch_rows: int = 8) -> None:
         if not tokenizer.is_fast:
             raise CirfError(f"{tokenizer.name_or_path}: its tokenizer does not give the places of tokens in a text; use another")
-        self._model, self._tokenizer, self._limit = model, tokenizer, batch_tokens
+        self._model, self._tokenizer, self._size = model, tokenizer, batch_rows
         self._keep = keep_label(model.config)
 
     def score(self, texts: Sequence[Solution], progress: Progress = SILENT) -> list[list[Word]]:
@@ -81,13 +80,12 @@ class LlmLingua2:
         ]
         values = [[0.0] * len(whole.ids) for whole in pieces]
         with progress.task("importance", len(rows), "chunks") as advance:
-            for batch in batches([row.last - row.first for row in rows], self._limit):
-                found = [rows[place] for place in batch]
-                try:
-                    kept = self._compute(found, pieces)
-                except torch.OutOfMemoryError:
-                    raise CirfError(f"no memory to score {len(batch)} chunks at once; score fewer tokens in a batch") from None
-                for row, scores in zip(found, kept, strict=True):
+            rows.sort(key=lambda row: row.first - row.last)  # the longest first, so that memory runs out at once or never
+            for start in range(0, len(rows), self._size):
+                batch = rows[start : start + self._size]
+                with enough(f"no memory to score {len(batch)} chunks at once; use a smaller scorer_model"):
+                    kept = self._compute(batch, pieces)
+                for row, scores in zip(batch, kept, strict=True):
                     values[row.text][row.first : row.last] = scores
                 advance(len(batch))
         return [
@@ -139,21 +137,6 @@ def keep_label(config: Any) -> int:
             f"{config.name_or_path}: none of its {len(labels)} labels ({names}) says that a word is kept; use {LARGE}"
         )
     return 1
-
-
-def batches(lengths: Sequence[int], limit: int) -> list[list[int]]:
-    """Row numbers in batches, the longest rows first, so that memory runs out at once or never.
-
-    ``lengths``: tokens of each row. A batch, its rows padded to the longest, has at most ``limit`` tokens, or is one row.
-    """
-    order = sorted(range(len(lengths)), key=lambda row: (-lengths[row], row))
-    found: list[list[int]] = []
-    for row in order:
-        if found and lengths[found[-1][0]] * (len(found[-1]) + 1) <= limit:
-            found[-1].append(row)
-        else:
-            found.append([row])
-    return found
 
 
 _END = re.compile(r"[.!?…]+[\"'”’)\]]*(?=\s)|[。！？｡]|\n")
@@ -214,8 +197,4 @@ def load_classifier(source: str | Path, section: schema.Backbone) -> Any:
         dtype = getattr(torch, section.dtype)
         model = from_safetensors(AutoModelForTokenClassification, source, section, config=config, dtype=dtype)
         widen(model, section.dtype, target)
-    try:
-        model.to(target)
-    except torch.OutOfMemoryError:
-        raise CirfError(f"{source}: too big for the memory of {target}; use a smaller model or device: cpu") from None
-    return model.eval()
+    return placed(model, source, target)

@@ -180,13 +180,11 @@ class RandomScorer:
         return weighed(text.rationale, spans, [draw.random() for _ in spans])
 
 
-def make_scorer(
-    name: str, section: schema.Backbone, source: str | Path | None = None, seed: int = 0, batch_tokens: int = 1024
-) -> Scorer:
+def make_scorer(name: str, section: schema.Backbone, source: str | Path | None = None, seed: int = 0) -> Scorer:
     """The scorer ``rules``, ``random`` (by the ``seed``) or ``llmlingua2``.
 
     The last is a classifier: of ``source`` (a folder or a hub id; ``None``: the large published one), with the device, threads
-    and number format of ``section``, and ``batch_tokens`` computed at once. ``CirfError``: no such model.
+    and number format of ``section``. ``CirfError``: no such model.
     """
     if name == "rules":
         return Rules()
@@ -196,4 +194,4 @@ def make_scorer(
     from cirf.methods.token_skip.llmlingua2 import LARGE, LlmLingua2, load_classifier
 
     source, section = source or LARGE, section.model_copy(update={"revision": None, "trust_remote_code": False})
-    return LlmLingua2(load_classifier(source, section), load_tokenizer(source, section), batch_tokens)
+    return LlmLingua2(load_classifier(source, section), load_tokenizer(source, section))

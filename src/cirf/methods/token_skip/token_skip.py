@@ -22,8 +22,7 @@ from pydantic import Field
 
 from cirf.errors import CirfError
 from cirf.methods.base import Preset, around_turn
-from cirf.methods.prose.calculating import CalculatorSettings
-from cirf.methods.prose.cot import Prose, prose_target
+from cirf.methods.prose.cot import CalculatorSettings, Prose, prose_target
 from cirf.recipe.schema import Lora, Override, key
 from cirf.records import Example
 
@@ -83,11 +82,6 @@ class TokenSkip(Prose):
         ),
     }
 
-    def __init__(self, recipe: Recipe, settings: Any = None) -> None:
-        """Ratios are drawn by the recipe's seed."""
-        super().__init__(recipe, settings)
-        self._seed = recipe.seed
-
     def check(self, recipe: Recipe) -> None:
         """``CirfError`` for a ratio beyond those that are taught, and for a model that the scorer does not ask."""
         settings = self.settings
@@ -114,10 +108,6 @@ class TokenSkip(Prose):
         """What is left of the rationale, then the answer line."""
         text = "\n".join(example.segments) if example.prepared is None else example.prepared["text"]
         return prose_target([text] if text else [], example.problem.answer)
-
-    def prepares(self) -> bool:
-        """Rationales are shortened in a stage of their own."""
-        return True
 
     @property
     def reads(self) -> tuple[str, ...]:
