@@ -73,6 +73,8 @@ def test_a_page_is_in_plain_words(page: Path) -> None:
     measured = prose.read(page.read_text(encoding="utf-8"))
     assert not measured.banned
     assert measured.sentence_length <= 20
+    long = page not in WRITTEN or page.parent.name == "research" or page.name == "preset-sources.md"  # tables of what is measured
+    assert long or measured.words <= 900
 
 
 def test_the_readme_is_short() -> None:
