@@ -83,6 +83,13 @@ def test_the_readme_is_short() -> None:
     assert measured.numbers <= 30
 
 
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "research").glob("*.md")), ids=lambda page: page.name)
+def test_a_table_of_results_comes_from_archives_or_says_that_it_is_written_by_hand(page: Path) -> None:
+    text = re.sub(r"<!-- table: .*?<!-- end -->", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    heads = re.findall(r"^(.*)\n\|.*\|\n\|[ :|-]+\|$", text, re.MULTILINE)
+    assert heads and not [above for above in heads if "written by hand" not in above]
+
+
 NAMED = re.compile(
     r"`((?:benchmarks|docs|examples|recipes|src|sweeps|tests)/[\w./-]+|[\w/-]+/\w+\.py)`|\b((?:benchmarks|docs\.research)\.[a-z]\w*)"
 )
