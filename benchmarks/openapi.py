@@ -179,7 +179,7 @@ def counted(events: File, operations: Collection[str]) -> dict[str, Tally]:
 def main() -> None:
     """Try every round, print the table and the line of JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", type=int, default=100, help="most requests drawn for an operation, beside the fixed ones")
+    parser.add_argument("--cases", type=int, default=100, help="most requests drawn for an operation, besides the fixed ones")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rounds", nargs="+", choices=ROUNDS, default=list(ROUNDS))
     options = parser.parse_args()

@@ -3,9 +3,9 @@
     python -m benchmarks.shared_cores [--model ID] [--updates 8] [--repeats 2] [--settings default,cirf,passive,10000]
 
 Threads that wait at a barrier spin for a while and then sleep. Spinning is fast on idle cores and wastes time on shared ones.
-Each setting trains the same rows alone, beside one busy process, and beside as many as there are cores, in separate processes.
+Each setting trains the same rows alone, next to one busy process, and next to as many as there are cores, in separate processes.
 ``default`` is what torch does, ``cirf`` what the command sets (`cirf.environment`), a number how often threads spin. The last
-line is JSON: ``ours`` is the speed of ``cirf`` alone as a share of ``default`` alone, ``shared`` the same beside busy processes.
+line is JSON: ``ours`` is the speed of ``cirf`` alone as a share of ``default`` alone, ``shared`` the same next to busy processes.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def train(model: str, updates: int) -> float:
 
 
 def measured(setting: str, busy: int, model: str, updates: int) -> float:
-    """Updates a second of a process of its own, beside so many that are always busy."""
+    """Updates a second of a process of its own, next to so many that are always busy."""
     others = [subprocess.Popen(BUSY) for _ in range(busy)]
     try:
         command = [sys.executable, "-m", "benchmarks.shared_cores", "--only", "--model", model, "--updates", str(updates)]
@@ -96,7 +96,7 @@ def main() -> None:
             for busy in loads:
                 speeds.setdefault((setting, busy), []).append(measured(setting, busy, options.model, options.updates))
     idle = max(speeds["default", 0])
-    print("share of the speed of default alone, beside busy processes: " + ", ".join(map(str, loads)))
+    print("share of the speed of default alone, next to busy processes: " + ", ".join(map(str, loads)))
     shares = {setting: [round(max(speeds[setting, busy]) / idle, 3) for busy in loads] for setting in settings}
     for setting in settings:
         print(f"{setting}: {', '.join(f'{share:.2f}' for share in shares[setting])}")

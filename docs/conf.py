@@ -10,3 +10,4 @@ html_theme = "furo"
 html_title = f"cirf {release}"
 html_copy_source = False
 html_show_sphinx = False
+html_show_copyright = False

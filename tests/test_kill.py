@@ -280,7 +280,7 @@ def test_two_processes_train_and_go_on_after_a_kill(workshop: tinyrun.Workshop, 
     ledger = Ledger(folder)
     code, said = launch(recipe, folder, ledger, lambda: progress(folder, "models/cirf_full"))
     assert code == -signal.SIGKILL and not (folder / "models").exists(), said
-    assert tinyrun.cirf("status", folder).out.count("begun: goes on") == 1
+    assert tinyrun.cirf("status", folder).out.count("begun, will continue") == 1
     code, said = launch(recipe, folder, ledger)
     assert code == 0, said
     assert tinyrun.artefacts(folder) == whole

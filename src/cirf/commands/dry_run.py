@@ -236,7 +236,7 @@ def print_estimate(made: dict[str, Any]) -> None:
     from cirf.endpoints.requests import describe
     from cirf.recipe.schema import Endpoint
 
-    words = {"done": "done", "part": "goes on", "stale": "again", "open": "to do"}
+    words = {"done": "done", "part": "will continue", "stale": "will be redone", "open": "to do"}
     for row in made["stages"]:
         print(f"{row['stage']:28} {words[row['state']]}")
     tests = ", ".join(f"{name} {count:,}" for name, count in made["problems"]["test"].items())

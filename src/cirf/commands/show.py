@@ -145,11 +145,11 @@ def _say(text: str) -> None:
 
 _WORDS = {
     "done": "done",
-    "part": "begun: goes on",
-    "stale": "out of date: again",
+    "part": "begun, will continue",
+    "stale": "out of date, will be redone",
     "open": "to do",
-    "unknown": "there, not checked",
-    "damaged": "damaged: again",
+    "unknown": "present, not checked",
+    "damaged": "damaged, will be redone",
 }
 
 

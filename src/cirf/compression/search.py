@@ -105,7 +105,7 @@ class Path(Record):
 
 
 def price_for(paths: Sequence[Path], tokens: float) -> float:
-    """The lowest price at which `Path.worth` leaves at most ``tokens`` tokens of results a trace in the mean."""
+    """The lowest price at which `Path.worth` leaves at most ``tokens`` tokens of results a trace on average."""
 
     def left(price: float) -> float:
         return sum(path.tokens_without(path.worth(price)) for path in paths) / max(1, len(paths))

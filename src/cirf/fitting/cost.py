@@ -183,7 +183,7 @@ def operations(section: Finetune, sizes: Mapping[str, int], tokens: float, targe
     """Floating-point operations of training on ``tokens``, ``target_tokens`` of them targets. ``sizes``: see `parameter_count`.
 
     A weight costs two for a token going forward and two for the gradient of its input; two more for its own gradient where it is
-    trained. The head's weights are used for targets alone. Adapters and attention are small beside these and left out.
+    trained. The head's weights are used for targets alone. Adapters and attention are small compared with these and left out.
     """
     each = 6.0 if section.adaptation == "full" else 4.0
     return each * (sizes["inside"] * tokens + sizes["width"] * sizes["vocabulary"] * target_tokens)

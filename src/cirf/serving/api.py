@@ -308,7 +308,7 @@ def _hash(html: str, tag: str) -> str:
     return base64.b64encode(hashlib.sha256(inner.encode()).digest()).decode()
 
 
-_LONGEST_TOKEN = 32  # characters a token has at most in the mean of any text that people write
+_LONGEST_TOKEN = 32  # characters a token has at most on average, in any text that people write
 
 
 def job_of(request: ChatRequest, served: ServedModel, limits: Limits) -> Job:

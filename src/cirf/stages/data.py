@@ -72,7 +72,7 @@ def teacher(context: Context, work: Path) -> dict[str, Any]:
     report = statistics(taught, refused)
     write_atomic(work / "report.json", to_json(report))
     notes = [
-        f"{model}: {row['right']:.1%} right, {row['segmentable']:.1%} can be cut into steps ({row['steps_mean']} in the mean)"
+        f"{model}: {row['right']:.1%} right, {row['segmentable']:.1%} can be cut into steps ({row['steps_mean']} on average)"
         for model, row in report["models"].items()
     ]
     return {"rows": len(taught), "notes": [*notes, *_refusals(refused.values())]}

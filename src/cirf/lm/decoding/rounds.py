@@ -1,6 +1,6 @@
 """Batched generation that drops finished rows.
 
-A batch is as slow as its longest row: among 32 answers of 22 tokens in the mean one may have 60, and the others would wait for
+A batch is as slow as its longest row: among 32 answers of 22 tokens on average one may have 60, and the others would wait for
 it. So ``generate`` is called for a few tokens at a time, and between two rounds finished rows leave the batch and its cache.
 
 Which rows can leave, and which can share a batch, depends on the model's cache. Most models keep keys and values, of which rows

@@ -74,7 +74,7 @@ def unworked(segment: str, previous: tuple[str, ...]) -> str:
 
 
 def _last(runs: Iterable[list[list[str]]], text: str) -> str:
-    """The last run, with those right beside it: ``12 = 2 * 6 and 18 = 2 * 9``."""
+    """The last run, with those next to it: ``12 = 2 * 6 and 18 = 2 * 9``."""
     found = ["=".join(map("".join, run)) for run in runs][-_MOST_BESIDE:]
     bare = re.sub(r"\s", "", text)
     while len(found) > 1 and not all(
