@@ -379,6 +379,8 @@ def test_long_lines_are_cut_in_a_time_that_grows_with_their_length(filling: str,
 def test_an_answer_in_front_of_its_reasons_is_no_step(front: str) -> None:
     reasons = ("Axes are sharp.", "Spoons are blunt.")
     assert segment(f"{front} {' '.join(reasons)}", "auto").segments == reasons
+    if front == "The answer is B.":
+        assert segment(f"{front} An axe. {' '.join(reasons)}", "auto", ["a spoon", "an axe"]).segments == reasons
 
 
 @pytest.mark.parametrize(

@@ -245,6 +245,7 @@ def test_texts(text: str, expected: str | None) -> None:
         ("text", "New  York!", "new york", True),
         ("text", "alpha, beta", "alpha beta", True),
         ("text", "17", "17 cups", True),
+        ("text", "2650.5", "2'650.50 CHF", True),
         ("text", "seven cups", "7 cups", True),
         ("text", "seven cups", "8 cups", False),
         ("text", r"\text{red}", "red", True),

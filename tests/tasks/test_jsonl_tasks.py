@@ -57,8 +57,9 @@ def test_answers_become_canonical(tmp_path: Path) -> None:
         {"question": "a", "answer": "$1,200.00"},
         {"question": "b", "answer": 0.5},
         {"question": "c", "answer": "1/2"},
+        {"question": "d", "answer": "2 3/4"},
     )
-    assert [problem.answer for problem in read_problems(path, "number")] == ["1200", "0.5", "0.5"]
+    assert [problem.answer for problem in read_problems(path, "number")] == ["1200", "0.5", "1/2", "2 3/4"]
     path = write(tmp_path / "e.jsonl", {"question": "a", "answer": True}, {"question": "b", "answer": "NO"})
     assert [problem.answer for problem in read_problems(path, "yesno")] == ["yes", "no"]
 

@@ -324,7 +324,12 @@ def test_options_that_may_be_read_in_two_ways_are_refused() -> None:
 
 @pytest.mark.parametrize(
     "listed",
-    ["\nA) apple\nB) chair\nC) lamp", " Options: (a) apple (b) chair (c) lamp", "\nA. apple\nB. chair\nC. lamp\n\nAnswer:"],
+    [
+        "\nA) apple\nB) chair\nC) lamp",
+        " Options: (a) apple (b) chair (c) lamp",
+        "\nA. apple\nB. chair\nC. lamp\n\nAnswer:",
+        "\nA) apple\nB) chair\nC) lamp\nRespond with the letter.",
+    ],
 )
 def test_a_question_may_list_its_options_itself(tmp_path: Path, listed: str) -> None:
     asked = f"Where does one sit?{listed}"

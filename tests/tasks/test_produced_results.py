@@ -271,6 +271,7 @@ def test_a_participle_that_is_a_state_stays() -> None:
         ("Hence 91 is not prime.", "", YES),
         ("So that leaves 3.", "3", PRIME),
         ("91 / 7 = 13, hence 91 is not prime.", "13", PRIME),
+        ("It acts on beta 2 receptors.", "", YES),
     ],
 )
 def test_a_label_or_what_is_spoken_of_is_no_number(step: str, result: str, problem: Problem) -> None:
@@ -315,6 +316,9 @@ BORN = Problem("p", "t", "Eve was born in Cairo. Later Eve moved away.\n\nWhere 
         ("Hence x - 2 = 0 or x - 3 = 0", "x-2=0, x-3=0", TRAIN),
         ("12 = 2^2 * 3 and 18 = 2 * 3^2.", "12=2^2*3, 18=2*3^2", TRAIN),
         ("Area = 3 cm * 4 cm = 12 cm^2", "12", TRAIN),
+        ("a = F/m = 33 N / 5 kg = 6.6 m/s^2.", "6.6", TRAIN),
+        ("The density is 12 kg / 5 m^3 = 2.4 kg/m³.", "2.4", TRAIN),
+        ("So 3m^2 = 9 - m.", "3m^2=9-m", TRAIN),  # no unit
         ("9/12 > 8/12.", "9/12>8/12", TRAIN),
         ("It drives 280 km.", "280 km", dataclasses.replace(TRAIN, answer="280 km")),
         ("1/2 + 1/4 = 3/4", "0.75", SUM),  # as number answers are
@@ -345,6 +349,8 @@ def test_a_value_is_whole(step: str, result: str, problem: Problem) -> None:
         ("The price of 4 eggs is needed.", ""),
         ("The number of pens is 4 more than 7.", ""),
         ("Bo has 8 pens.", ""),
+        ("In lowest terms it is 7.", "7"),
+        ("4 hours after 12:35 PM is 4:35 PM.", "4:35 PM"),
     ],
 )
 def test_what_something_is_counts_though_the_number_is_known(step: str, result: str) -> None:
@@ -414,6 +420,8 @@ VALID = Problem("p", "t", "All cars are machines. Is the conclusion valid?", "va
         ("It follows, so the argument is valid.", "valid", VALID),
         ("890 > 794, so 2020 was better.", "890>794", YES),
         ("The mean is the sum divided by the count.", "sum", SUM),  # "mean" is no verb
+        ("Every car is a machine.", "machine", VALID),
+        ("The method makes it upper case: 'HAGB'.", "HAGB", YES),
     ],
 )
 def test_what_something_is_now_or_is_judged(step: str, result: str, problem: Problem) -> None:

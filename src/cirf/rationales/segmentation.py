@@ -62,6 +62,7 @@ _FEW_WORDS = 5
 _BARE = re.compile(  # behind "Answer:", where whole sentences may follow: a letter, a number with its unit, two words
     r"\W*(?:\(?[A-Za-z](?:[):]|['\"]?\s*i\.e\.)\W.*|[-$€£]{0,2}\d[\d,./]*%?(?:\s+[a-z]+){0,2}|\S+(?:[ \t]\S+)?)\W*", re.IGNORECASE
 )
+_LETTER = re.compile(r"\W*[A-Za-z]\W*")
 _DESCRIBED = re.compile(r"(?:one|something|someone|somewhere|that|what|to|not)\b", re.IGNORECASE)
 _HEADING = re.compile(r"[^\W\d_][^\s\d=.!?:]*(?:[ ][^\W\d_][^\s\d=.!?:]*){0,4}[ ]?:")
 _INTRODUCES = re.compile(r"[^\n=]{1,200}:")
@@ -101,7 +102,7 @@ def segment(text: str, by: Rule, choices: Sequence[str] | None = None, section: 
     notes stay in the segments.
     """
     text = _BOXED_LINE.sub("", text)
-    return _segment(_without_answer_first(normalise(text, annotations="keep")), by, choices, section)
+    return _segment(_without_answer_first(normalise(text, annotations="keep"), choices or ()), by, choices, section)
 
 
 def clean_segments(
@@ -226,14 +227,20 @@ def _segment(text: str, by: Rule, choices: Sequence[str] | None, section: schema
     return _segment(text, "function", choices, section) if many else found
 
 
-def _without_answer_first(text: str) -> str:
-    """The text without an answer in front: a trace that gave it first would have the steps after it for nothing."""
+def _without_answer_first(text: str, choices: Sequence[str]) -> str:
+    """The text without an answer in front, which may be a letter and the option's text (``B. Aspirin.``): a trace that gave it
+    first would have the steps after it for nothing."""
     front = _ANSWER_FIRST.match(text)
     if front is None:
         return text
     said = front["said"] or ""
     few = len(said.split()) <= _FEW_WORDS and "=" not in said and (not front["mark"] or _BARE.fullmatch(said) is not None)
-    return text[front.end() :] if few and _DESCRIBED.match(said) is None else text
+    if not few or _DESCRIBED.match(said) is not None:
+        return text
+    rest = text[front.end() :]
+    texts = "|".join(re.escape(choice.strip(" .")) for choice in choices)
+    again = re.match(rf"(?:{texts})(?:\.\s+|\s*\n\s*)(?=\S)", rest, re.IGNORECASE) if texts and _LETTER.fullmatch(said) else None
+    return rest[again.end() :] if again else rest
 
 
 def _by_ordinal(text: str, marks: Sequence[Mark]) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ def working(number: str, step: str) -> str:
     text = plain_numbers(strip_annotations(step))
     fraction = ""  # what it comes to, written as a quotient: "= 1/4" behind "1/2 * 1/2"
     for terms in reversed(list(_calculations(text))):
-        found = evaluate(terms) if "".join(terms) != number else None
+        found = evaluate(terms) if not number.startswith("".join(terms)) else None  # "2*10" is a part of "2*10^3"
         if found is not None and min(abs(found - value), abs(100 * found - value) if share else slack + 1) <= slack:
             if len(terms) != 3 or not re.search(rf"[=≈]\s?{terms[0]}\s?/\s?{terms[2]}(?!\d|[/.]\d|\s?[=*+-])", text):
                 return "".join(terms) + "="

@@ -85,7 +85,7 @@ class Planner:
         recipe = self.recipe
         learning = {"trains": lineage.trains(recipe), "answering": [origin.methods for origin in lineage.origins(recipe)]}
         drawn = keys.problems(recipe) | self.seed | self.rules | learning
-        problems = self._add("problems", drawn, problem_files(recipe) | lineage.lineage_files(recipe), data.problems, version=7)
+        problems = self._add("problems", drawn, problem_files(recipe) | lineage.lineage_files(recipe), data.problems, version=8)
         self.steps["problems"] = StagePart(problems, ("train.jsonl", "validation.jsonl"))
         self.answering["problems"] = StagePart(problems, ("test/",))
 
@@ -99,13 +99,13 @@ class Planner:
         gathered = section.model_dump(exclude={"teacher"}) | self.rules
         rationales = self._add("rationales", gathered, found, data.rationales, version=5)
         cut = keys.segments(self.recipe) | keys.drawing(self.recipe) | keys.certifying(self.recipe)
-        self.steps["segments"] = self._add("segments", cut, learnt | {"rationales": rationales}, data.segments, version=6)
+        self.steps["segments"] = self._add("segments", cut, learnt | {"rationales": rationales}, data.segments, version=7)
 
     def _results(self) -> None:
         written = keys.results(self.recipe) | self.rules
         if self.recipe.results.by == "llm":
             written |= self.seed | {"writer": keys.asking(self.recipe.results.writer), "template": writer_prompt(self.recipe)}
-        self._add("results", written, self.steps | result_files(self.recipe), data.results, version=5)
+        self._add("results", written, self.steps | result_files(self.recipe), data.results, version=6)
 
     def _codebooks(self) -> dict[int, StagePlan]:
         recipe = self.recipe

@@ -35,6 +35,7 @@ _YES_NO = {"yes": "yes", "no": "no", "true": "yes", "false": "no"}
 _MOST_CHOICES = 26
 _FORMULAS = 0.9  # share of formulas, numbers and single words from which on answers are LaTeX
 _POINT = re.compile(r"\s*-?(?:\d+\.\d{1,2}|0\.\d+)\s*")
+_FRACTION = re.compile(r"-?(?:\d+ )?\d+/\d+")
 _LETTER_ALONE = re.compile(r"(?:(?:option|choice)\s*)?[(\[]?[A-Za-z][)\].:]*", re.IGNORECASE)
 _SEVERAL_LETTERS = re.compile(r"[(\[]?[A-J][)\]]?(?:(?:\s?[,;/&+]\s?|\s+and\s+|,\s?and\s)[(\[]?[A-J][)\]]?)+")
 _LOOKED_AT, _NAMED = 100, 6  # rows, to find columns that are not read, and how many of these are named
@@ -65,7 +66,7 @@ def build_task(entry: TaskEntry, data: str | None, lenient: bool = False, allowe
 
 
 def _task(name: str, kind: AnswerKind, summary: str, commas: bool) -> Task:
-    return Task(name=name, title=name, summary=summary, answer=kind, rule=produced, version=13, decimal_commas=commas)
+    return Task(name=name, title=name, summary=summary, answer=kind, rule=produced, version=14, decimal_commas=commas)
 
 
 def rows_in_memory(rows: Sequence[Mapping[str, Any]], name: str, answer: AnswerKind | None = None) -> tuple[Task, list[Problem]]:
@@ -355,7 +356,9 @@ def _canonical(answer: Any, kind: AnswerKind, choices: Sequence[str] | None, whe
         if text.casefold() not in _YES_NO:
             raise RowError(where, f"answer {text!r} is neither yes nor no", "answer is neither yes nor no")
         return _YES_NO[text.casefold()]
-    value = number_value(tidy_latex(text))
+    value = number_value(written := " ".join(tidy_latex(text).split()))
+    if value is not None and value.denominator != 1 and _FRACTION.fullmatch(written):
+        return written  # as the rationale has it: the question may ask for a mixed number
     if value is None:
         message = f"answer {text!r} is not a number; fix it, or set answer: text for the task"
         raise RowError(where, message, "answer is not a number")

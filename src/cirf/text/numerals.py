@@ -122,7 +122,8 @@ def plain_numbers(text: str, answer: bool = False) -> str:
     replaces a number with another separator, such as ``12,5``.
 
     Groups with a space between them are one number where one begins with a zero, or where they open a text, follow an equals sign
-    or are part of an ``answer``, and nothing but a unit follows (``= 1 350 EUR.``); else they are not read.
+    or are part of an ``answer``, and nothing but a unit follows (``= 1 350 EUR.``); else they are not read. The power of a unit
+    (``9.81 m/s^2``) is not that of an unknown, and becomes ``m/s²``.
     """
 
     def spaced(match: re.Match[str]) -> str:
@@ -131,9 +132,14 @@ def plain_numbers(text: str, answer: bool = False) -> str:
         one = " 0" in match[0] or (placed and match["ends"] is not None) or _in_a_sum(match, before)
         return match[0].replace(" ", "") if one and "," not in match["decimals"] and match["decimals"].count(".") < 2 else UNREAD
 
-    return _SHORT.sub(_in_full, _RUN.sub(_in_one_notation, _SPACED.sub(spaced, plain(text))))
+    found = _SHORT.sub(_in_full, _RUN.sub(_in_one_notation, _SPACED.sub(spaced, plain(text))))
+    return _UNIT_POWER.sub(lambda unit: unit[1] + "²³"[int(unit[2]) - 2], found)
 
 
+_UNIT_POWER = re.compile(
+    r"(?<=\d)((?:\s?[A-Za-zµ]{1,9}){1,2}\s?/\s?(?:[kcdm]?m|ft|in|s|sec|h)|\s?(?:[kcdm]m|ft|feet|yd|miles?|inches|units?)|\s(?:m|s|in))"
+    r"\^([23])(?![\w^])"
+)
 _SIGN_BEFORE = re.compile(r"[0-9a-z)%]\s?[+×*÷/=≈]\s?[$€£¥₹(]?\s?$|[0-9a-z)%]\s-\s[$€£¥₹(]?\s?$")
 _SIGN_AFTER = re.compile(r"\s?[€£¥%]?(?:\s[a-z]{1,12})?\s?(?:[+×*÷/=≈]|-(?=\s))\s?[$€£¥₹(]?\s?[0-9]")
 _LABEL = re.compile(

@@ -70,7 +70,9 @@ _MARKS = {
     "line": re.compile(rf"(?m:^)[ \t]*(?:[-*•][ \t]+)?\**(?:option )?{_MARK.format('A-Za-z')}", re.IGNORECASE),
     "within": re.compile(rf"(?<![^\s,;:?.]){_MARK.format('A-Za-z')}(?=\S)"),
 }
-_AFTER_LIST = re.compile(r"\n[ \t]*\n|\n(?=[ \t]*(?:answer|choose|please|select|let)\b)", re.IGNORECASE)
+_AFTER_LIST = re.compile(
+    r"\n[ \t]*\n|\n(?=[ \t]*(?:answer|choose|please|select|let|hint|note|pick|reply|respond|give|think|explain)\b)", re.IGNORECASE
+)
 _FEWEST_IN_A_LINE = {"round": 2, "close": 2, "dot": 3}
 
 

@@ -40,7 +40,7 @@ def _barer(text: str) -> str:
 
 _UNIT = r"(?:[a-zµ°%][\w°²³%/·.^-]*|[A-Z][A-Za-z]{0,2}|°[CF]|k[A-Z]\w?|[€£¥₹])"
 _QUANTITY = re.compile(  # 17 cups, 5 km/h, $17, Rs. 17: units are small words or short, so "12 Angry Men" is none
-    rf"(?P<before>[$€£¥₹]|Rs\.?|US\$|[A-Z]{{3}})?\s?(?P<number>[-+]?\d[\d,]*(?:\.\d+)?)\s*(?P<unit>{_UNIT}(?:\s+{_UNIT}){{0,2}})?\.?"
+    rf"(?P<before>[$€£¥₹]|Rs\.?|US\$|[A-Z]{{3}})?\s?(?P<number>[-+]?\d(?:[\d,]|['’](?=\d{{3}}))*(?:\.\d+)?)\s*(?P<unit>{_UNIT}(?:\s+{_UNIT}){{0,2}})?\.?"
 )
 
 _NAMES = {"$": "dollar", "US$": "dollar", "USD": "dollar", "€": "euro", "EUR": "euro", "£": "pound", "GBP": "pound"}
@@ -73,7 +73,7 @@ def _in_digits(text: str) -> str:
 
 
 def _value(quantity: re.Match[str]) -> Fraction:
-    return Fraction(quantity["number"].replace(",", ""))
+    return Fraction(re.sub("[,'’]", "", quantity["number"]))
 
 
 def _unit(quantity: re.Match[str]) -> str:

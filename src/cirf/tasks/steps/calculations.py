@@ -31,8 +31,8 @@ _UNSETTLED = re.compile(  # what follows a number that is only the first term of
     r"|\)[ \t]?\([0-9A-Za-z]"
 )
 _RATE = re.compile(
-    r"\s?(?:[a-z]+\s)?[a-z]{1,9}\s?/\s?(?:h|hr|hour|s|sec|second|min|minute|day|week|month|year|km|kg|g|l|m|mile|person|piece)s?\b"
-    r"|\s?(?:[ckd]m|ft|feet|inch(?:es)?|yd|yards?|miles?|met(?:er|re)s?|units?|(?<=\s)(?:in|m|s))\^[23](?!\w)",
+    r"\s?(?:[a-z]+\s)?[a-z]{1,9}\s?/\s?(?:h|hr|hour|s|sec|second|min|minute|day|week|month|year|km|kg|g|l|m|mile|person|piece)s?(?:[²³]|\b)"
+    r"|\s?(?:[ckd]m|ft|feet|inch(?:es)?|yd|yards?|miles?|met(?:er|re)s?|units?|(?<=\s)(?:in|m|s))(?:\^[23]|[²³])(?!\w)",
     re.IGNORECASE,
 )
 _VARIABLE = re.compile(r"\s*(-?[0-9]{1,6}(?:\.[0-9]+)?)[ ]?([A-Z]|[xyzn])(?!\w|\s[0-9])(?!\s*[+×*/-]\s*[0-9A-Za-z])")
@@ -50,9 +50,9 @@ _SIDE_BY_SIDE = re.compile(  # "x = 3 or x = -2", "1/3 = 4/12 and 1/4 = 3/12"
     rf"(?<![\w)])(?<![-+*×÷/=]\s){_EQUATION}(?:(?:[,;]|,?\s(?:or|and))\s{_EQUATION}){{1,5}}(?=[.;!]?\s*$)"
 )
 _NAMES_A_VALUE = re.compile(
-    r"^[^\W\d]\w*(?:[ ]\w+){0,5}(?:(?<!\d):|:(?!\d))|\b(?P<amount>[0-9.]+\s[a-z]+\s)(?:is|are)\b"
-    r"|\b(?:(?:the|its|their|his|her|our)\s[^.\n:]{1,80}?\b(?:is|are|was|equals|becomes)|from\s[^.\n]{1,80}?\s(?:is|are)"
-    r"|\w+\([^()\n]{0,40}\)\s(?:is|are)|^(?:so\s)?(?:that|this|it)\s(?:is|makes|equals)"
+    r"^[^\W\d]\w*(?:[ ]\w+){0,5}(?:(?<!\d):|:(?!\d))|\b(?<![:.])(?P<amount>[0-9.]+\s[a-z]+\s)(?:is|are)\b"
+    r"|\bis(?=\s[0-9]{1,2}:[0-9])|\b(?:(?:the|its|their|his|her|our)\s[^.\n:]{1,80}?\b(?:is|are|was|equals|becomes)|from\s[^.\n]{1,80}?\s(?:is|are)"
+    r"|\w+\([^()\n]{0,40}\)\s(?:is|are)|^(?:so\s)?(?:that|this)\s(?:is|makes|equals)|\bit\s(?:is|equals)"
     r"|(?:starts?|begins?|ends?)\s(?:at|with)|becomes|outputs?|prints?|returns?|displays?)\b(?:\s(?:then|now|thus|therefore|still|also))?",
     re.IGNORECASE,
 )

@@ -11,7 +11,7 @@ from cirf.tasks.steps.calculations import strip_annotations
 from cirf.text.numerals import plain_numbers
 
 _TOKEN = re.compile(
-    r"""(?P<arrow>[=-]{1,4}>|[→⇒])|(?P<number>(?:\d[\d,]*(?:\.\d+)?|\.\d+)%?)|(?P<letter>[A-Za-z](?![A-Za-z'’]))
+    r"""(?P<arrow>[=-]{1,4}>|[→⇒])|(?P<number>(?:\d[\d,]*(?:\.\d+)?|\.\d+)%?)|(?P<letter>[A-Za-z](?![A-Za-z'’²³]))
     |(?P<sign>[+*×·÷/^-])|(?P<equals>=)|(?P<open>[(\[])|(?P<close>[)\]])|(?P<word>[A-Za-z][\w'’-]*)|(?P<gap>[\s$£€]+)
     |(?P<other>.)""",
     re.VERBOSE | re.DOTALL,

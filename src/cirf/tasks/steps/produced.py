@@ -33,7 +33,8 @@ _LABEL = re.compile(  # a number in front of a colon: "Day 1: ...", "divide by 2
     r"(?P<lead>^[^\w\n]*(?:[A-Za-z]+\s)?|\b(?:by|day|week|month|year|round|case|part|step|row|line|box|person|option)\s)"
     r"\$?\d[\d,]*(?:\.\d+)?\s?(?=:(?:[\s*]|$))"
     r"|(?:^[^\w\n]*|\b(?:from|by|using|per|to|with|in)\s)(?:the\s)?(?:clue|rule|premise|statement|fact|condition|constraint|hint|equation)s?"
-    r"\s\(?\d+\)?(?:(?:,\s|\sand\s)\(?\d+\)?)*",
+    r"\s\(?\d+\)?(?:(?:,\s|\sand\s)\(?\d+\)?)*"
+    r"|\b(?:alpha|beta|gamma|type|stage|grade|phase|class|group|level)\s\d+(?=\s[a-z])",
     re.IGNORECASE | re.MULTILINE,
 )
 _JUDGED = re.compile(  # a statement about a number: "91 is not prime"

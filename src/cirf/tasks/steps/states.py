@@ -52,6 +52,7 @@ _CONDITION = re.compile(
     r"|,\swho\b[^,]*,(?=\s(?:is|was|has|had|became)\b)",
     re.IGNORECASE,
 )
+_QUANTIFIED = re.compile(r"\W*(?:every|each|all|any|some|most)\s", re.IGNORECASE)  # "All cats are loud" says what cats are
 _NOW = re.compile(r"\b(?:now|then) *\Z", re.IGNORECASE)
 _REPORTS = re.compile(  # "The passage also says that ..."
     r"^(?:[^\s,;]+\s){1,6}?(?:says?|states?|tells?|told|mentions?|notes?|indicates?|shows?|explains?|knows?|reads?|reports?|learn)"
@@ -71,7 +72,7 @@ _SAYS_WHAT = re.compile(
         |turn(?:s|ed)?(?:\s(?:in)?to)?)
     |(?:(?:chang|switch|mov|turn|convert|transform)(?:es?|ed|s)|goes|went|gives?|gave|swaps?|brings?|takes?)\b[^.,;]{0,40}?\s(?:in)?to
     |(?P<holds>has|have|had|holds?|contains?|includes?|requires?|lacks?|causes?|produces?|provides?|eats?|uses|features?|mentions?|concerns?|means|equals?|faces?)
-    |(?:gives?|gave|yields?|makes?|spells?|forms?)(?=\s["“])
+    |(?:gives?|gave|yields?|makes?|spells?|forms?|returns?|prints?|outputs?)(?=\s["“'‘`])
     |(?:lives?|lived|lies?|starts?|sits?|stands?|belongs?|belonged|consists?|consisted|comes?|came|occurs?|occurred|originated|refers?
         |died)\s(?:in|on|at|to|of|from|as|by|with)
     )\s(?=\S)""",
@@ -134,6 +135,7 @@ _SERIES = re.compile(  # "Ann > Bo > Cy", "red, white and blue"
 _LABELLED = re.compile(  # "Reversed: t, a, c"
     rf"[A-Z][\w'’-]*(?: [\w'’-]+){{0,3}}: ({_ITEM}(?:, {_ITEM}){{2,9}}(?:,? and {_ITEM})?|[\w'’-]+)[.!]?"
 )
+_QUOTED = re.compile(r""":\s["'“‘`]([^"'“”‘’`\n]{1,28})["'”’`][.!]?\Z""")  # "it is reversed: 'cba'."
 _LONGEST_SERIES = 40  # characters
 
 
@@ -152,6 +154,8 @@ def state(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
             shared = {what.partition(" ")[2] for _, what in held}  # of "red ball" and "blue ball" the colours
             kept = ", ".join(f"{name}: {what.partition(' ')[0] if len(shared) == 1 else what}" for name, what in held)
             return kept if len(kept) <= _LONGEST_SERIES else ""
+        if quoted := _QUOTED.search(plain):
+            return quoted[1]
         for verb in reversed(list(_SAYS_WHAT.finditer(plain))):
             series = _SERIES.fullmatch(plain, verb.end())
             if series:
@@ -163,7 +167,7 @@ def state(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
             match = _SAYS_WHAT.search(clause)
             found = _complement(clause[match.end() :], match) if match else ""
             if match and found and _is_known(found, asked) and not _NOW.search(clause[: match.start() + 1]):
-                about = _subject(clause[: match.start()])
+                about = "" if _QUANTIFIED.match(clause) else _subject(clause[: match.start()])
                 found = about if about and not _is_known(about, asked) else "" if _EMPTY.fullmatch(about) else found
             if found:
                 return found
