@@ -126,7 +126,13 @@ def test_the_commands_of_the_pages_are_ones_that_there_are() -> None:
     assert len(found) > 40
 
 
-LONG = {"docs/how-to/steering.md", "docs/reference/analyze.md", "docs/reference/votes-and-probes.md"}
+LONG = {
+    "docs/how-to/other-trainers.md",
+    "docs/how-to/steering.md",
+    "docs/tutorials/own-data.md",
+    "docs/reference/analyze.md",
+    "docs/reference/votes-and-probes.md",
+}
 """They train, draw votes or make all analyses, as other tests do."""
 RUN = [
     pytest.param(page, marks=[pytest.mark.slow] if page in LONG else [])

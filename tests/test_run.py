@@ -422,6 +422,18 @@ def changed(path: Path, source: Path, change: Callable[[list[dict[str, Any]]], A
     return tinyrun.write_jsonl(path, rows)
 
 
+def test_a_copied_file_is_known_and_a_changed_row_of_the_same_size_is_not(
+    finished: Path, workshop: tinyrun.Workshop, tmp_path: Path
+) -> None:
+    train, test = (shutil.copy(path, tmp_path) for path in (workshop.train, workshop.test))
+    recipe = workshop.recipe(tmp_path / "recipe.yaml", train=train, test=test)
+    assert predicted(finished, recipe) == []
+    changed(train, train, lambda rows: rows[5].update(question=rows[5]["question"].replace("How many", "how many")))
+    assert train.stat().st_size == workshop.train.stat().st_size
+    assert predicted(finished, recipe)[0] == "problems"
+
+
+@pytest.mark.slow
 def test_a_changed_row_is_noticed_where_it_counts_and_a_copied_file_is_not(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     train = tinyrun.write_jsonl(tmp_path / "train.jsonl", tinyrun.sums(16))
     test = tinyrun.write_jsonl(tmp_path / "test.jsonl", tinyrun.sums(4, seed=9, steps=2))
