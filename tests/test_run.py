@@ -422,15 +422,17 @@ def changed(path: Path, source: Path, change: Callable[[list[dict[str, Any]]], A
     return tinyrun.write_jsonl(path, rows)
 
 
-def test_a_copied_file_is_known_and_a_changed_row_of_the_same_size_is_not(
-    finished: Path, workshop: tinyrun.Workshop, tmp_path: Path
+def test_a_file_written_anew_is_known_and_a_changed_row_of_the_same_size_is_not(
+    workshop: tinyrun.Workshop, tmp_path: Path
 ) -> None:
-    train, test = (shutil.copy(path, tmp_path) for path in (workshop.train, workshop.test))
-    recipe = workshop.recipe(tmp_path / "recipe.yaml", train=train, test=test)
-    assert predicted(finished, recipe) == []
+    train, run, until = Path(shutil.copy(workshop.train, tmp_path)), tmp_path / "run", ("--until", "segments")
+    recipe = workshop.recipe(tmp_path / "recipe.yaml", train=train)
+    assert tinyrun.cirf("run", recipe, "--out", run, *until).code == 0
+    train.write_text(train.read_text())
+    assert predicted(run, recipe, *until) == []
     changed(train, train, lambda rows: rows[5].update(question=rows[5]["question"].replace("How many", "how many")))
     assert train.stat().st_size == workshop.train.stat().st_size
-    assert predicted(finished, recipe)[0] == "problems"
+    assert predicted(run, recipe, *until)[0] == "problems"
 
 
 @pytest.mark.slow
@@ -728,12 +730,8 @@ def test_the_prompt_ends_with_the_opening_delimiter(run: tuple[Path, tinyrun.Sai
     assert not any("<cirf>" in row["prompt"] for row in read_rows(run[0] / "models" / "direct_sft" / "sft.jsonl"))
 
 
-def test_a_hopeless_training_ends_early_and_the_other_methods_go_on(
-    workshop: tinyrun.Workshop, few: Path, tmp_path: Path
-) -> None:
+def test_a_hopeless_training_ends_early_and_the_other_methods_go_on(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     keys = {
-        "train": few,
-        "problems__validation": 0.2,
         "methods": ["cirf_full", "direct_sft"],
         "variants": {"cirf_full": {"settings": {"budget": 4}}},  # constrained answers would all be well-formed
         "finetune__min_well_formed": 0.5,
