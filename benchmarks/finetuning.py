@@ -253,11 +253,13 @@ def compare(options: argparse.Namespace, folder: Path) -> None:
 
     def our_turn() -> dict[str, Any]:
         command = [sys.executable, "-m", "benchmarks.finetuning", "--only", "ours", str(folder)]
-        return run_child(command, options.threads)
+        made: dict[str, Any] = run_child(command, options.threads)
+        return made
 
     def peer_turn(name: str, last: int, more: dict[str, str] | None = None) -> dict[str, Any]:
         command = [options.peer_python, script, str(folder), json.dumps(SETTINGS[name]), str(last)]
-        return run_child(command, options.threads, {"PYTHONPATH": ""} | (more or {}))
+        made: dict[str, Any] = run_child(command, options.threads, {"PYTHONPATH": ""} | (more or {}))
+        return made
 
     def line(name: str, one: dict[str, Any]) -> dict[str, float]:
         speeds = _speeds(one, lengths)

@@ -13,6 +13,7 @@ import cirf
 from cirf.lm.backbone import load_model, load_tokenizer
 from cirf.recipe.load import load
 from cirf.recipe.schema import Backbone
+from cirf.records import Problem
 from cirf.stages.context import Context
 from cirf.store.jsonl import read_rows
 from cirf.store.run_folder import RunFolder
@@ -157,6 +158,16 @@ def test_what_does_not_fit_is_said_in_one_sentence(call: Any, message: str) -> N
     with pytest.raises(cirf.CirfError, match=message) as caught:
         call()
     assert "\n" not in str(caught.value)
+
+
+def test_rows_may_be_records_of_a_task() -> None:
+    text = "Step 1: 48/2 = 24 in May.\nStep 2: 48+24 = 72 in all."
+    record = Problem("p", "gsm8k", "How many clips?", "72", None, text)
+    steps = cirf.cut_rationales([record])
+    assert steps == cirf.cut_rationales([text]) and len(steps[0]) == 2
+    row = {"question": record.question, "answer": record.answer, "rationale": text}
+    ours, theirs = (cirf.write_traces([given], steps, [[0, 1]])[0] for given in (record, row))
+    assert (ours["prompt"], ours["completion"]) == (theirs["prompt"], theirs["completion"])
 
 
 def test_training_says_what_is_missing(workshop: tinyrun.Workshop) -> None:

@@ -176,7 +176,13 @@ def test_the_python_of_the_pages_names_what_there_is() -> None:
     assert found > 10
 
 
-LONG = {"docs/how-to/steering.md", "docs/reference/analyze.md", "docs/reference/votes-and-probes.md"}
+LONG = {
+    "docs/how-to/other-trainers.md",
+    "docs/how-to/steering.md",
+    "docs/tutorials/own-data.md",
+    "docs/reference/analyze.md",
+    "docs/reference/votes-and-probes.md",
+}
 """They train, draw votes or make all analyses, as other tests do."""
 RUN = [
     pytest.param(page, marks=[pytest.mark.slow] if page in LONG else [])

@@ -21,8 +21,9 @@ def rows(run: Path, method: str, folder: str = "evaluation") -> list[dict[str, A
     return read_rows(run / folder / method / "sums.jsonl")
 
 
-def evaluated(out: Path, *arguments: str | Path) -> dict[str, Any]:
-    said = tinyrun.cirf("evaluate", *arguments, "--out", out, "--set", "evaluate.latency_questions=0", "--quiet", "--json")
+def evaluated(out: Path, *arguments: str | Path, timed: int = 0) -> dict[str, Any]:
+    more = ("--set", f"evaluate.latency_questions={timed}", "--quiet", "--json")
+    said = tinyrun.cirf("evaluate", *arguments, "--out", out, *more)
     assert said.code == 0, said.err
     report: dict[str, Any] = json.loads(said.out)
     return report
@@ -32,7 +33,7 @@ def evaluated(out: Path, *arguments: str | Path) -> dict[str, Any]:
 def again(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The finished run's models evaluated anew under ``full``, greedy and sampled."""
     out = tmp_path_factory.mktemp("again") / "out"
-    evaluated(out, finished, "--protocol", "full")
+    evaluated(out, finished, "--protocol", "full", timed=1)
     return out
 
 

@@ -301,7 +301,6 @@ def test_an_encoder_of_a_map_alone_is_taken_up_again(
     assert "encoder_map" in summary and "encoder" not in summary
 
 
-@pytest.mark.slow
 def test_the_chosen_trial_brings_its_guide(run: Path, workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     keys = _keys(run.parent) | {"methods": ["sem_cot"], "finetune__learning_rates": [0.01, 0.001], "finetune__epochs": 1.0}
     copy = shutil.copytree(run, tmp_path / "run")

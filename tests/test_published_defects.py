@@ -46,7 +46,18 @@ from cirf.store.run_folder import RunFolder
 NAMES = methods.names()
 TRAINED = [name for name in NAMES if methods.named(name).trained]
 ALIKE = {"cirf_subjects", "cirf_subjects_after_cot", "cirf_zero", "cirf_faster", "cirf_lean", "cirf_bare", "cirf_self"}
-ALIKE |= {"cirf_after_cot", "cirf_fast", "token_skip", "terse_subjects", "terse_equations", "filler", "sim_cot", "sem_cot"}
+ALIKE |= {
+    "cirf_after_cot",
+    "cirf_fast",
+    "token_skip",
+    "terse",
+    "pause",
+    "terse_subjects",
+    "terse_equations",
+    "filler",
+    "sim_cot",
+    "sem_cot",
+}
 """Methods made as others here are: tried with ``-m slow``."""
 EPOCHS, SIZE = 32.0, 4
 GOLD, WORKING = "8675309", "SENTINEL OF THE RATIONALE"
@@ -303,7 +314,7 @@ LAYERS = ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn
 LAYERS += ["mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"]
 ADAPTERS = {
     f"base_model.model.model.layers.{layer}.{part}.lora_{side}.default.weight"
-    for layer in range(1)
+    for layer in range(2)
     for part in LAYERS
     for side in "AB"
 }
@@ -349,8 +360,8 @@ def learns_beside_the_model_alone(name: str, found: dict[str, tuple[int, ...]]) 
     own = {key.removeprefix(PREFIX) for key in found if key.startswith(PREFIX)}
     assert len(own) == len(found) and {"thought", "projection.weight", "projection.bias"} < own
     parts = {key.removeprefix("model.") for key in own if key.startswith("model.")}
-    layers = {f"model.layers.{layer}.{part}.weight" for layer in range(1) for part in LAYERS}
-    norms = {f"model.layers.{n}.{which}_layernorm.weight" for n in range(1) for which in ("input", "post_attention")}
+    layers = {f"model.layers.{layer}.{part}.weight" for layer in range(2) for part in LAYERS}
+    norms = {f"model.layers.{n}.{which}_layernorm.weight" for n in range(2) for which in ("input", "post_attention")}
     assert parts == layers | norms | {"model.norm.weight"}
 
 

@@ -26,7 +26,6 @@ from cirf.store.jsonl import read_rows
 from cirf.tasks.benchmarks.bbh import KINDS
 
 UPDATES, TEST = 4, 2
-QUICK = ("paper-qwen3-8b",)  # the others are trained with -m slow
 KEPT = {
     "compare-qwen2.5-0.5b": ("sft_cot", "cirf_subjects_after_cot"),
     "paper-llama3.1-8b": ("cirf_fast", "sft_cot"),
@@ -178,6 +177,7 @@ def prepared(workshop: tinyrun.Workshop, recipe: Recipe, folder: Path, each: int
     return [*data, *overrides(recipe, workshop, each)]
 
 
+@pytest.mark.slow
 def test_the_language_model_of_these_runs_ends_its_answers(workshop: tinyrun.Workshop) -> None:
     section = Backbone(dtype="float32", device="cpu")
     model, tokenizer = load_model(workshop.backbone, section), load_tokenizer(workshop.backbone, section)
@@ -185,9 +185,8 @@ def test_the_language_model_of_these_runs_ends_its_answers(workshop: tinyrun.Wor
     assert not any(output.truncated for output in generate(model, tokenizer, prompts, 8))
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in sorted(shipped())]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(shipped()))
 def test_a_shipped_recipe_trains_and_evaluates(workshop: tinyrun.Workshop, tmp_path: Path, name: str) -> None:
     recipe = load(name)
     recipe = recipe.model_copy(update={"methods": list(KEPT.get(name, recipe.methods))})

@@ -422,6 +422,20 @@ def changed(path: Path, source: Path, change: Callable[[list[dict[str, Any]]], A
     return tinyrun.write_jsonl(path, rows)
 
 
+def test_a_file_written_anew_is_known_and_a_changed_row_of_the_same_size_is_not(
+    workshop: tinyrun.Workshop, tmp_path: Path
+) -> None:
+    train, run, until = Path(shutil.copy(workshop.train, tmp_path)), tmp_path / "run", ("--until", "segments")
+    recipe = workshop.recipe(tmp_path / "recipe.yaml", train=train)
+    assert tinyrun.cirf("run", recipe, "--out", run, *until).code == 0
+    train.write_text(train.read_text())
+    assert predicted(run, recipe, *until) == []
+    changed(train, train, lambda rows: rows[5].update(question=rows[5]["question"].replace("How many", "how many")))
+    assert train.stat().st_size == workshop.train.stat().st_size
+    assert predicted(run, recipe, *until)[0] == "problems"
+
+
+@pytest.mark.slow
 def test_a_changed_row_is_noticed_where_it_counts_and_a_copied_file_is_not(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     train = tinyrun.write_jsonl(tmp_path / "train.jsonl", tinyrun.sums(16))
     test = tinyrun.write_jsonl(tmp_path / "test.jsonl", tinyrun.sums(4, seed=9, steps=2))
@@ -727,12 +741,8 @@ def test_the_prompt_ends_with_the_opening_delimiter(run: tuple[Path, tinyrun.Sai
     assert not any("<cirf>" in row["prompt"] for row in read_rows(run[0] / "models" / "direct_sft" / "sft.jsonl"))
 
 
-def test_a_hopeless_training_ends_early_and_the_other_methods_go_on(
-    workshop: tinyrun.Workshop, few: Path, tmp_path: Path
-) -> None:
+def test_a_hopeless_training_ends_early_and_the_other_methods_go_on(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     keys = {
-        "train": few,
-        "problems__validation": 0.2,
         "methods": ["cirf_full", "direct_sft"],
         "variants": {"cirf_full": {"settings": {"budget": 4}}},  # constrained answers would all be well-formed
         "finetune__min_well_formed": 0.5,

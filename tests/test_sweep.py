@@ -129,6 +129,7 @@ def test_a_dry_run_shows_what_then_happens(swept: Swept) -> None:
     assert f"{SHORT}: nothing to make" in after.out and f"{FAILS}: codebook-500, traces" in after.out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", [SHORT, RANDOM])
 def test_a_run_is_byte_for_byte_what_it_is_alone(swept: Swept, workshop: tinyrun.Workshop, tmp_path: Path, run: str) -> None:
     recipe = tinyrun.write_recipe(tmp_path / "recipe.yaml", base(workshop))

@@ -64,7 +64,6 @@ def test_a_run_with_nothing_but_questions_and_an_endpoint(
     assert "--until segments" in said.error()
 
 
-@pytest.mark.slow
 def test_a_client_killed_while_asking_asks_nothing_twice_that_was_kept(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     faulty = tinyrun.faulty()
 

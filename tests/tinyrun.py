@@ -56,9 +56,9 @@ def faulty() -> Any:
 
 
 def write_backbone(folder: Path, kind: str = "llama", tied: bool = True, seed: int = 0, scale: float = 1.0) -> Path:
-    """A causal language model of one layer and width 32 with a byte-level tokenizer and a chat template."""
+    """A causal language model of width 32 with a byte-level tokenizer and a chat template."""
     tiny = builders()
-    tiny.build_model(kind, tied, seed=seed, scale=scale, layers=1).save_pretrained(folder)
+    tiny.build_model(kind, tied, seed=seed, scale=scale).save_pretrained(folder)
     tiny.build_tokenizer().save_pretrained(folder)
     return folder
 

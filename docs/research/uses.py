@@ -329,7 +329,9 @@ def operations(traces: Rows, answers: Rows) -> dict[str, Any]:
     steps = single = agree = 0
     right, kept = dict[str, float](), dict[str, float]()
     for row in answers:
-        written = [(code, found) for code, result in read_codes(row["output"]) if (found := operators(result))]
+        written = [
+            (code, found) for code, result in read_codes(row["output"]) if code is not None and (found := operators(result))
+        ]
         fits = [found == [commonest.get(code)] for code, found in written]
         steps, single, agree = steps + len(fits), single + sum(len(found) == 1 for _, found in written), agree + sum(fits)
         right[row["id"]] = float(row["correct"])

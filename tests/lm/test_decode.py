@@ -81,7 +81,7 @@ def test_sampling_follows_the_seed_and_leaves_global_randomness_alone(tiny: Any,
     assert torch.equal(state, torch.random.get_rng_state())
 
 
-@pytest.mark.parametrize("top_p", [0.9, 1.0])
+@pytest.mark.parametrize("top_p", [0.9, pytest.param(1.0, marks=pytest.mark.slow)])
 def test_a_sampled_answer_is_the_same_in_every_batch_and_alone(tiny: Any, tokenizer: Any, top_p: float) -> None:
     """In float32, see below."""
     model, prompts = tiny.build_model(tied=False).float(), _prompts(tokenizer)

@@ -130,7 +130,9 @@ def test_full_trains_everything(tiny: Any, tokenizer: Any, tmp_path: Path, monke
     assert sorted(names) == sorted(name for name, _ in tiny.build_model("llama", False).named_parameters())
 
 
-@pytest.mark.parametrize(("kind", "tied"), [("llama", True), ("llama", False), ("gpt2", True)])
+@pytest.mark.parametrize(
+    ("kind", "tied"), [pytest.param("llama", True, marks=pytest.mark.slow), ("llama", False), ("gpt2", True)]
+)
 def test_the_merged_model_is_the_unmerged_one(
     tiny: Any, tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, tied: bool
 ) -> None:
@@ -278,8 +280,14 @@ def test_the_optimiser_is_what_the_recipe_says(
     assert decayed > sum(p.numel() for group in groups if not group["weight_decay"] for p in group["params"])
 
 
-@pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize("adaptation", ["full", "lora"])
+@pytest.mark.parametrize(
+    ("adaptation", "tied"),
+    [
+        ("full", True),
+        ("lora", False),
+        *(pytest.param(*given, marks=pytest.mark.slow) for given in (("full", False), ("lora", True))),
+    ],
+)
 def test_new_rows_go_as_much_further_as_they_are_given_and_all_else_goes_as_far(
     tiny: Any, tmp_path: Path, adaptation: str, tied: bool
 ) -> None:

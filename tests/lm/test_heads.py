@@ -28,6 +28,7 @@ from cirf.methods.soft.prompts import PromptCache, placeholder
 from cirf.recipe import schema
 
 ROWS = [[5, 6, 7, 8], [11, 12], [5, 6, 7, 8, 9]]
+KINDS = [*(pytest.param(kind, marks=pytest.mark.slow) for kind in ("llama", "gpt2")), "gemma2"]
 
 
 @contextlib.contextmanager
@@ -206,7 +207,7 @@ def trained(tiny: Any, kind: str, room: int | None, folder: Path, killed_after: 
     return objective.module, [row["loss"] for row in history.validation]
 
 
-@pytest.mark.parametrize("kind", ["llama", "gpt2", "gemma2"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_killed_training_ends_as_an_unbroken_one_whatever_was_kept(tiny: Any, tmp_path: Path, kind: str) -> None:
     whole, losses = trained(tiny, kind, None, tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
@@ -256,7 +257,7 @@ def fed(request: pytest.FixtureRequest) -> Any:
     return watch
 
 
-@pytest.mark.parametrize("kind", ["llama", "gpt2", "gemma2"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_answers_are_those_given_without(tiny: Any, tokenizer: Any, kind: str) -> None:
     model, asked = tiny.build_model(kind, tied=False), mixed(tokenizer)
     without = generate(model, tokenizer, asked, 6, batch_size=5)

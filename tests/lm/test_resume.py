@@ -112,7 +112,6 @@ def _alike(one: Path, other: Path) -> None:
             ],
             marks=pytest.mark.slow,
         ),
-        ("tied", ["sharded:2:sharded:-"]),
         pytest.param("tied", ["sharded:2:sharded:step:6", "sharded:2:sharded:-"], marks=pytest.mark.slow),
     ],
 )

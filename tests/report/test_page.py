@@ -44,6 +44,7 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
 
+@pytest.mark.slow
 def test_the_same_data_gives_the_same_bytes(data, html):
     assert render(copy.deepcopy(data)) == html
 

@@ -67,7 +67,7 @@ def streamed(running: Running, name: str, text: str, **more: Any) -> tuple[str, 
     return reasoning, content, tokens, ended
 
 
-@pytest.mark.parametrize("name", ["traces", "prose"])
+@pytest.mark.parametrize("name", ["traces", pytest.param("prose", marks=pytest.mark.slow)])
 def test_alone_it_is_what_is_answered_to_ask(server: Running, models: list[ServedModel], name: str) -> None:
     served = next(one for one in models if one.name == name)
     for text in QUESTIONS:

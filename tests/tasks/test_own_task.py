@@ -152,6 +152,7 @@ def test_a_task_without_data(tmp_path: Path) -> None:
         load_problems(section(path), 1)
 
 
+@pytest.mark.slow
 def test_end_to_end_and_a_changed_file_redoes_what_depends_on_it(workshop: tinyrun.Workshop, own: Path, tmp_path: Path) -> None:
     made = workshop.recipe(
         tmp_path / "r.yaml", problems__tasks=[{"task": str(own)}], methods=["cirf_full", "direct"], evaluate__latency_questions=0

@@ -105,7 +105,7 @@ class ThinkingMethod(Method):
 
         found = read_latent(Path(source))
         if found is None:
-            raise CirfError(f"{source}: holds no latent.json, so it is not known how the model thinks; train it again")
+            raise CirfError(f"{source}: holds no latent.json, so the number of its vectors is unknown; train it again")
         return thinking(model, tokenizer, found, Path(source))
 
 
