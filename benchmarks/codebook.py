@@ -204,6 +204,7 @@ def _point(options: argparse.Namespace, M: int, K: int, d: int) -> dict[str, flo
     from cirf.codebook import fit
     from cirf.codebook.sinkhorn import assign, sinkhorn, squared_distances
     from cirf.codebook.vqvae import VQVAE, EncodedRows
+    from cirf.distributed import ALONE
     from cirf.recipe import schema
 
     vectors = np.random.default_rng(0).standard_normal((M, d), dtype=np.float32)
@@ -215,7 +216,7 @@ def _point(options: argparse.Namespace, M: int, K: int, d: int) -> dict[str, flo
     distances = squared_distances(encoded, anchors)
     drawn = fit.batches(vectors, section.batch_size, 1)
     parts: dict[str, Callable[[], object]] = {
-        "updates": lambda: fit._epoch(state, vectors, drawn, section, 0, lambda count, note="": None),
+        "updates": lambda: fit._epoch(state, vectors, drawn, section, 0, lambda count, note="": None, ALONE),
         "assignment": lambda: assign(encoded, anchors, section.sinkhorn),
         "rounds": lambda: sinkhorn(distances, section.sinkhorn.temperature, section.sinkhorn.iterations),
     }
