@@ -123,7 +123,7 @@ SUMMARY = Table(
         Line("`cirf_faster`", of("cirf_faster"), texts=("as `cirf_full`, pruned by the paper's",)),
         Line("`cot`", COT, texts=("prose, untrained",)),
         Line("`cirf_full`, values", of("cirf_full", VALUES), texts=("bare values as results, as in the paper",)),
-        Line("`pause`", of("pause"), texts=("best latent-reasoning method",)),
+        Line("`pause`", of("pause"), texts=("best method without written reasoning",)),
         Line("`direct_sft`", DIRECT, texts=("the answer at once",)),
         Line("`cirf_bare`", of("cirf_bare"), texts=("functional tokens only",)),
     ],
