@@ -93,7 +93,7 @@ def test_a_codebook_that_does_not_fit_is_refused(trained: Trained) -> None:
         book.check(width=10, embedder=EMBEDDER | {"numbers": "mask"})
     with pytest.raises(CirfError, match=r"set codebook.size to 6"):
         book.check(width=10, embedder=EMBEDDER, size=64)
-    with pytest.raises(CirfError, match=r"quantises mean_centered, codebook.representation is raw"):
+    with pytest.raises(CirfError, match=r"representation is raw; set it to mean_centered"):
         book.check(width=10, embedder=EMBEDDER, representation="raw")
     with pytest.raises(CirfError, match=r"reads vectors of width 12, got \(3, 5\)"):
         book.encode(np.zeros((3, 5), np.float32))
