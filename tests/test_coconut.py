@@ -149,7 +149,7 @@ def test_a_saved_model_answers_the_same_in_another_process(run: Path, tmp_path: 
 
 def test_who_cannot_think_says_so(run: Path, tmp_path: Path) -> None:
     card = (run / "models" / "coconut" / "README.md").read_text()
-    assert "Plain engines cannot serve this model" in card and "thinks in 6 vectors" in card and "vllm serve" not in card
+    assert "Plain engines cannot serve this model" in card and "reasons in 6 vectors" in card and "vllm serve" not in card
     assert "vllm serve" in (run / "models" / "none" / "README.md").read_text()
     said = tinyrun.cirf("lm-eval", tmp_path / "harness", "--tasks", "chain_sum", "--method", "coconut").error()
     assert "reasons in vectors before it answers, which the harness cannot" in said

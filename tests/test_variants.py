@@ -430,7 +430,7 @@ def test_the_weight_of_functional_tokens_counts_where_there_are_any() -> None:
 @pytest.mark.parametrize("base", ["direct_sft", "mine.py"])
 def test_a_variant_may_not_go_by_the_name_of_another_method(base: str) -> None:
     made = {"name": "r", "problems": {"tasks": [{"task": "gsm8k"}]}, "variants": {"sft_cot": {"method": base}}}
-    with pytest.raises(CirfError, match=r"variants.sft_cot.method: sft_cot is a method, and"):
+    with pytest.raises(CirfError, match=r"variants.sft_cot.method: sft_cot is the name of a method"):
         methods.get("sft_cot", Recipe.model_validate(made))
 
 

@@ -325,7 +325,7 @@ def test_pruning_matters_to_pruned_methods_alone(tmp_path):
         shares = {method: {"sums": 0.5, "coins": 0.5} for method in methods}
         return [made.run(tmp_path / f"{name}{size}", shares, codebook__size=size, compression__fast=size / 10) for size in (4, 8)]
 
-    with pytest.raises(MissingInputError, match=r"differ in codebook\.size alone"):
+    with pytest.raises(MissingInputError, match=r"differ only in codebook\.size"):
         analysed("codebook_size", *pair("pruned", "cirf_fast"))
     assert len(lines(analysed("codebook_size", *pair("plain", "cirf_fast", "cirf_full")), "codebook_size")) == 6
     other = made.run(tmp_path / "raw", {"cirf_fast": {"sums": 0.5}}, codebook__representation="raw", compression__fast=0.9)

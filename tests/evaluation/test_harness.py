@@ -275,7 +275,7 @@ def test_scores_do_not_depend_on_the_order_of_rows(tmp_path):
 
 
 def test_scoring_nothing_is_an_error():
-    with pytest.raises(ValueError, match="nothing"):
+    with pytest.raises(ValueError, match="at least one"):
         score([])
 
 

@@ -108,7 +108,7 @@ def test_thinking_wants_its_marks(tiny: Any, tokenizer: Any, tmp_path: Path) -> 
     model, own, _ = prepared(tiny)
     with pytest.raises(CirfError, match=r"must end in <latent>; render it in its own chat template"):
         generate(model, own, ["How many?"], 3, Decoding(prefixes=LatentPrefiller(model, own, LATENT)))
-    with pytest.raises(CirfError, match="does not know <latent>"):
+    with pytest.raises(CirfError, match="the model lacks <latent>"):
         LatentPrefiller(model, tokenizer, LATENT)
     assert read_latent(tmp_path) is None
     LATENT.save(tmp_path)

@@ -193,7 +193,7 @@ def test_duplicates_are_reported(problems, tasks, write) -> None:
         (['{"question": "x", '], r"line 1: not valid JSON"),
         ([{"question": "x"}], r"line 1: no field `rationale`"),
         ([{"question": "x", "rationale": " "}], r"line 1: `rationale` is empty"),
-        ([{"question": "x", "rationale": 3}], r"line 1: `rationale` is a number, expected a text"),
+        ([{"question": "x", "rationale": 3}], r"line 1: `rationale` is a number, expected a string"),
         ([{"rationale": "t"}], r"line 1: neither `question` nor `id`"),
         ([{"question": ["x"], "rationale": "t"}], r"line 1: `question` is a list"),
         ([{"id": "a", "question": q, "rationale": "t"} for q in "xy"], r"line 2: duplicate id a, .* on line 1"),

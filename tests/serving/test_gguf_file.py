@@ -5,10 +5,10 @@ from __future__ import annotations
 import importlib.util
 import json
 import resource
+import urllib.request
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import tinyrun
 import torch
@@ -167,7 +167,11 @@ def test_llama_cpp_computes_as_the_checkpoint_does(tiny: Any, tmp_path: Path) ->
     server = gguf.serve(tmp_path / "model.gguf", threads=1)
 
     def post(path: str, **body: Any) -> Any:
-        return httpx.post(f"{server.listening_address}{path}", json=body, timeout=60).json()
+        request = urllib.request.Request(
+            f"{server.listening_address}{path}", json.dumps(body).encode(), {"Content-Type": "application/json"}
+        )
+        with urllib.request.urlopen(request, timeout=60) as reply:
+            return json.load(reply)
 
     prompt = prompt_text(tokenizer, TEXTS[0])
     assert post("/apply-template", messages=[{"role": "user", "content": TEXTS[0]}])["prompt"] == prompt

@@ -252,9 +252,9 @@ def find_model(path: Path) -> Path:
     for folder in (path, path / MODEL):
         if (folder / "config.json").is_file():
             return folder
+    refuse_archive(path)
     if not path.exists():
         raise CirfError(f"{path}: no such folder; name a run's folder, or a model's")
-    refuse_archive(path)
     others = sorted(one.parent for one in path.glob("models/*/config.json"))
     others.sort(key=lambda folder: not (folder / "functions.json").is_file())  # those that have functional tokens first
     advice = f"; name a model's folder, such as {others[0]}" if others else ""

@@ -184,7 +184,8 @@ class _Writer(yaml.SafeDumper):
 
 
 def _text_node(writer: _Writer, text: str) -> yaml.Node:
-    style = "|" if "\n" in text else None if read_scalar(text) == text else '"'
+    plain = read_scalar(text) == text and text.replace("\n", "").isprintable()  # U+0085 and others end lines in YAML 1.1
+    style = ("|" if "\n" in text else None) if plain else '"'
     return writer.represent_scalar("tag:yaml.org,2002:str", text, style)
 
 

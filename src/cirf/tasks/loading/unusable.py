@@ -77,8 +77,9 @@ class Unusable:
         """The error of a run that allows only this share."""
         first = min(self.errors, key=lambda error: error.line)
         if self.share == 1:
-            said = first.message.removeprefix(first.reason).lstrip("; ")[:_LONGEST]
-            return CirfError(f"{first.file}: no usable row: {self.counts}{said and f'; {first.place}: {said}'}")
+            said = first.message.removeprefix(f"{first.reason}; ")[:_LONGEST]
+            more = f"; {first.place}: {said}" if said != first.reason else ""
+            return CirfError(f"{first.file}: no usable row: {self.counts}{more}")
         what = first.message.partition("; ")[0]  # without its own advice
         more = f"; {first.place}: {what[:_LONGEST]}" if what != first.reason else ""
         return CirfError(
