@@ -31,7 +31,7 @@ Settings = dict[str, Any]
 
 
 def made_reward(ids: Sequence[int]) -> float:
-    """A reward that two answers to a question share only if they are equal."""
+    """A reward that different answers to a question hardly ever share."""
     return sum((place + 1) * token for place, token in enumerate(ids)) % 1000 / 1000
 
 
