@@ -57,6 +57,17 @@ def test_its_answers_are_a_table_with_a_row_an_answer(archived: Path, finished: 
     summary = answers.groupby("method")
     for column, key in (("correct", "accuracy"), ("tokens", "tokens"), ("truncated", "truncated"), ("unparsed", "unparsed")):
         assert summary[column].mean().to_dict() == pytest.approx({name: row[key] for name, row in report["methods"].items()})
+    parsed = {
+        (path.parent.name, path.stem, row["id"]): row["parsed"]
+        for path in finished.glob("evaluation/*/*.jsonl")
+        for row in read_rows(path)
+    }
+    keys = {(row.method, row.task, row.id): row.answer_key for row in answers.itertuples()}
+    assert {place for place, answer in parsed.items() if not answer} == {place for place, key in keys.items() if pandas.isna(key)}
+    for one, key in keys.items():
+        for other in keys:
+            if one[1:] == other[1:] and parsed[one] and parsed[other]:
+                assert (key == keys[other]) == (parsed[one] == parsed[other])
     seconds = summary["seconds"].mean().to_dict()
     assert seconds == pytest.approx({name: row["latency_mean_s"] for name, row in report["methods"].items()}, rel=1e-4)
     codes = summary["codes"].agg(lambda found: sum(map(len, found)))

@@ -15,6 +15,8 @@ from docs.research.recorded import Places, kinds
 
 from cirf.store.files import write_rows
 
+RESULTS = Path(__file__).parents[1] / "results"
+
 
 def test_auroc_counts_pairs() -> None:
     right = np.array([True, False, True, False])
@@ -132,6 +134,33 @@ def test_prose_is_asked_where_results_are_improbable(tmp_path: Path, capsys: pyt
     assert by["difference"]["difference"] == pytest.approx(by["right"] - 0.375)
     assert summary["by"]["line breaks, mean"]["right"] < by["right"] - 0.05
     assert lines[0] == "n = 200; terse 75.0%, 6.0 tokens; sft_cot 37.5%, 60.0 tokens; either right 87.5%"
+
+
+def test_trainings_that_agree_are_asked_no_further() -> None:
+    keys = np.array([[1, 1, 1, 1, np.nan], [1, 2, 2, 2, np.nan], [3, 1, 2, 3, 3]])
+    right = keys == 1
+    right[:, 2] = keys[:, 2] == 2
+    tokens = np.array([[10.0] * 5, [20.0] * 5, [40.0] * 5])
+    made, spent, apart = uses.agreed(keys, right, tokens, (0, 1, 2))
+    assert made.tolist() == [True, True, True, True, False]
+    assert spent.tolist() == [30, 70, 70, 70, 70]
+    assert apart.tolist() == [False, False, False, True, True]  # no answer agrees with none
+    assert uses.agreed(keys, right, tokens, (2, 0, 1))[1].tolist() == [70, 50, 70, 70, 70]
+
+
+def test_agreement_from_archives(capsys: pytest.CaptureFixture[str]) -> None:
+    """Votes of three trainings against prose, on the shipped archives."""
+    archives = [str(RESULTS / f"compare{seed}-qwen2.5-0.5b") for seed in ("", "-seed2", "-seed3")]
+    tasks = ["gsm8k", "svamp", "multiarith", "coin_flip", "commonsense_qa"]
+    uses.main(["agreement", *archives, "--tasks", *tasks])
+    *lines, document = capsys.readouterr().out.splitlines()
+    summary = json.loads(document)
+    assert len(lines) == 4 and summary["n"] == 580
+    alone, both, half = summary["ways"].values()
+    assert alone["right"] > max(summary["single"])
+    assert alone["share of tokens"] < half["share of tokens"] < 0.5 < both["share of tokens"]
+    differences = [round(100 * way["difference"]["difference"], 1) for way in (alone, both, half)]
+    assert differences == [2.3, 5.2, 3.6]  # as docs/what-functional-tokens-are-good-for.md has them
 
 
 def test_a_trace_without_results_is_the_least_sure() -> None:

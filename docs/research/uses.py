@@ -4,6 +4,7 @@
     python -m docs.research.uses votes ROWS
     python -m docs.research.uses route ROWS [--fast cirf_full] [--slow sft_cot]
     python -m docs.research.uses cascade ARCHIVE [ARCHIVE] --tasks gsm8k svamp [--fast cirf_full] [--slow sft_cot]
+    python -m docs.research.uses agreement ARCHIVE ARCHIVE [ARCHIVE] --tasks gsm8k svamp [--fast cirf_subjects]
     python -m docs.research.uses operations RUN [--method cirf_full]
 
 ROWS are answers with log-probabilities of tokens (`docs.research.recorded`).
@@ -15,6 +16,8 @@ ROWS are answers with log-probabilities of tokens (`docs.research.recorded`).
   half of prose's tokens on the other half of the questions.
 - ``cascade``: the same from archives, which have no scores, by the length of the trace. Several archives are seeds.
   ``--slow-archive`` is the archive of prose, if it is another one.
+- ``agreement``: two or three trainings of the fast method. The third is asked if the first two disagree, and prose if all
+  differ. The mean over the orders; prose's archive is the first one.
 - ``operations``: in how many steps the token's commonest operation in training is the one that the model writes. If tokens called
   their operations, only traces in which all steps agree could stay right.
 
@@ -312,6 +315,62 @@ def cascade(pairs: Sequence[tuple[Path, Path]], fast: str, slow: str, tasks: Seq
     return summary | {"share_of_tokens": share[0] / share[1], "difference": gap.to_dict()}
 
 
+def asked_in_turn(first: Vector, second: Vector, third: Vector) -> tuple[Vector, Vector]:
+    """Which of three answers two agree on (0 or 2; -1 if all differ), and how many were asked for (2 or 3). Answers are keys,
+    nan where there is none."""
+    early, late = first == second, (third == first) | (third == second)
+    return np.where(early, 0, np.where(late, 2, -1)), np.where(early, 2, 3)
+
+
+def agreed(keys: Vector, right: Vector, tokens: Vector, order: Sequence[int]) -> tuple[Vector, Vector, Vector]:
+    """Verdicts and tokens of three trainings asked in ``order``, and where all differ. There the first one's answer is given.
+    ``keys``, ``right`` and ``tokens`` are [3 x questions]."""
+    chosen_by, count = asked_in_turn(*(keys[place] for place in order))
+    place = np.array(order)[np.where(chosen_by < 0, 0, chosen_by)]
+    spent = tokens[order[0]] + tokens[order[1]] + np.where(count == 3, tokens[order[2]], 0)
+    return right[place, np.arange(right.shape[1])], spent, chosen_by < 0
+
+
+def agreement(runs: Sequence[Path], prose: Path, fast: str, slow: str, tasks: Sequence[str]) -> dict[str, Any]:
+    """Two or three trainings that vote: alone, with prose where all differ, and so at no more than half of prose's tokens."""
+    several = [{f"{task}/{row['id']}": row for task in tasks for row in archived(run).answers(fast)[task]} for run in runs]
+    last = {f"{task}/{row['id']}": row for task in tasks for row in archived(prose).answers(slow)[task]}
+    items = sorted(set(last).intersection(*several))
+    if not any("answer_key" in one[item] for one in several for item in items):
+        raise SystemExit(f"the archives have no answer keys of {fast}")
+    keys = np.array([[one[item].get("answer_key", math.nan) for item in items] for one in several])
+    right = np.array([[one[item]["correct"] for item in items] for one in several])
+    tokens = np.array([[one[item]["tokens"] for item in items] for one in several], dtype=float)
+    if len(runs) == 2:  # a third that costs nothing and has no answer
+        keys, right, tokens = (
+            np.vstack([part, [empty] * len(items)]) for part, empty in ((keys, math.nan), (right, False), (tokens, 0))
+        )
+    slow_right = np.array([last[item]["correct"] for item in items])
+    slow_tokens = np.array([last[item]["tokens"] for item in items], dtype=float)
+    ways: dict[str, list[tuple[Vector, Vector]]] = {"votes alone": [], "prose where all differ": [], "the same at half": []}
+    for order in ((0, 1, 2), (1, 2, 0), (2, 0, 1)) if len(runs) == 3 else ((0, 1, 2), (1, 0, 2)):
+        made, spent, apart = agreed(keys, right, tokens, order)
+        both, cost = np.array([made, slow_right]), np.array([spent, slow_tokens])
+        ways["votes alone"].append((made, spent))
+        ways["prose where all differ"].append(route(both, cost, np.where(apart, -1.0, 1.0), 0.0))
+        ways["the same at half"].append(halves(items, both, cost, np.where(apart, -spent, np.inf)))
+    prose_right = dict(zip(items, slow_right.astype(float).tolist(), strict=True))
+    summary: dict[str, Any] = {
+        "n": len(items),
+        "single": right[: len(runs)].mean(axis=1).tolist(),
+        "slow": float(slow_right.mean()),
+    }
+    summary["ways"] = {}
+    for name, found in ways.items():
+        made = np.mean([one for one, _ in found], axis=0)
+        summary["ways"][name] = {
+            "right": float(made.mean()),
+            "share of tokens": float(np.mean([spent for _, spent in found]) / slow_tokens.mean()),
+            "difference": compare(dict(zip(items, made.tolist(), strict=True)), prose_right),
+        }
+    return summary
+
+
 def operators(result: str) -> list[str]:
     """The operators of a calculation such as ``2*6=12``, in order; none where it is no calculation."""
     left, equals, _ = result.rpartition("=")
@@ -385,6 +444,17 @@ def show_cascade(summary: Mapping[str, Any]) -> None:
     print(f"cascade, {summary['share_of_tokens']:.2f} of the tokens: {summary['difference']['sentence']}")
 
 
+def show_agreement(summary: Mapping[str, Any], slow: str) -> None:
+    """The lines of `agreement`."""
+    single = ", ".join(f"{share:.1%}" for share in summary["single"])
+    print(f"n = {summary['n']}; the trainings {single}; {slow} {summary['slow']:.1%}")
+    for name, row in summary["ways"].items():
+        print(
+            f"{name}: {row['right']:.1%} right at {row['share of tokens']:.2f} of the tokens; "
+            f"{describe_difference(row['difference'], 'it', slow)}"
+        )
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parts = parser.add_subparsers(dest="part", required=True)
@@ -404,6 +474,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     part.add_argument("--fast", default="cirf_full")
     part.add_argument("--slow", default="sft_cot")
     part.add_argument("--tasks", nargs="+", required=True)
+    part = parts.add_parser("agreement")
+    part.add_argument("runs", nargs="+", type=Path)
+    part.add_argument("--slow-archive", type=Path)
+    part.add_argument("--fast", default="cirf_subjects")
+    part.add_argument("--slow", default="sft_cot")
+    part.add_argument("--tasks", nargs="+", required=True)
     part = parts.add_parser("operations")
     part.add_argument("run", type=Path)
     part.add_argument("--method", default="cirf_full")
@@ -416,6 +492,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         summary = routed(read(asked.rows), asked.fast, asked.slow)
         show_routed(summary, asked.fast, asked.slow)
         summary |= {"by": {name: row | {"difference": row["difference"].to_dict()} for name, row in summary["by"].items()}}
+    elif asked.part == "agreement":
+        if len(asked.runs) not in (2, 3):
+            parser.error("agreement takes two or three archives")
+        summary = agreement(asked.runs, asked.slow_archive or asked.runs[0], asked.fast, asked.slow, asked.tasks)
+        show_agreement(summary, asked.slow)
+        summary |= {"ways": {name: row | {"difference": row["difference"].to_dict()} for name, row in summary["ways"].items()}}
     elif asked.part == "operations":
         answers = [row for path in sorted((asked.run / "evaluation" / asked.method).glob("*.jsonl")) for row in read(path)]
         summary = operations(read(asked.run / "traces" / "traces.jsonl"), answers)

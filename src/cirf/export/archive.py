@@ -1,7 +1,8 @@
 """An archive of a run's or a sweep's numbers without texts, weights and vectors, small enough for a repository.
 
 An archive is a folder of two files. ``answers.parquet`` has a row per answer: ``run, method, task, id, subset, correct, tokens,
-truncated, unparsed``, the ``codes`` of its functional tokens, and its ``seconds`` if it was timed.
+truncated, unparsed``, the ``codes`` of its functional tokens, its ``seconds`` if it was timed, and the ``answer_key``: answers to
+one question have equal keys if they are equal, so that votes can be counted without the answers.
 ``measured.json`` has for each run the data of its report (``report.json``), with its recipe, and the last validation losses
 of its ``trials`` by method and learning rate. Questions, gold answers, rationales and outputs are left out: a repository should
 not hold them, and others' data must not be republished. ``cirf report`` and ``cirf analyze`` read an archive.
@@ -12,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -98,7 +100,7 @@ def read(folder: Path) -> list[ArchivedRun]:
         tables: dict[str, dict[str, dict[str, list[Row]]]] = {}
         for row in parquet.read_table(folder / ANSWERS).to_pylist():
             output = "".join(f"<cirf_{code:03d}>" for code in row["codes"])
-            answer = {name: row[name] for name in _FIELDS if row[name] is not None} | {"output": output}
+            answer = {name: row[name] for name in (*_FIELDS, "answer_key") if row[name] is not None} | {"output": output}
             of_run = tables.setdefault(row["run"], {}).setdefault(row["method"], {})
             of_run.setdefault(row["task"], []).append(answer)
         found = [
@@ -173,6 +175,11 @@ def _without_passages(value: Any) -> Any:
     return {key: "" if key == "words" and isinstance(one, str) else _without_passages(one) for key, one in value.items()}
 
 
+def answer_key(question: str, parsed: str | None) -> int | None:
+    """A checksum of a parsed answer and its question's id, 32 bits; ``None`` for no answer."""
+    return zlib.crc32(f"{question}\n{parsed}".encode()) if parsed else None
+
+
 def _answers(run: Run) -> list[Row]:
     path = run.file("latency", "timings.json")
     timed = (load_object(path) or {}).get("rows", []) if path else []
@@ -185,6 +192,7 @@ def _answers(run: Run) -> list[Row]:
             **{name: row.get(name) for name in _FIELDS},
             "codes": [code for code, _ in read_codes(row["output"]) if code is not None],
             "seconds": seconds.get((method, task, row["id"], row["run"])),
+            "answer_key": answer_key(row["id"], row["parsed"]),
         }
         for method in run.methods
         for task, rows in run.answers(method).items()
@@ -199,6 +207,7 @@ def _parquet(rows: Sequence[Row]) -> bytes:
     text, flag = pyarrow.string(), pyarrow.bool_()
     types = {"run": text, "method": text, "task": text, "id": text, "subset": text, "correct": flag, "tokens": pyarrow.int32()}
     types |= {"truncated": flag, "unparsed": flag, "codes": pyarrow.list_(pyarrow.int32()), "seconds": pyarrow.float32()}
+    types["answer_key"] = pyarrow.uint32()
     content = io.BytesIO()
     table = pyarrow.Table.from_pylist(list(rows), pyarrow.schema(types))
     with parquet.ParquetWriter(content, table.schema, compression="zstd", compression_level=19) as writer:
