@@ -9,7 +9,9 @@ greedy and streamed, with ``--concurrency`` requests at once. The servers altern
 do not count. Several servers on one machine share its cores: start them one at a time, and join the files of ``--out``.
 
 The table shows seconds to the first token, to the first token of the answer and to the end (median, 95th percentile), generated
-tokens, and requests a second. The last line is JSON.
+tokens, and requests a second. Where the server returns reasoning apart, the answer is the content. Else it begins after the last
+``</cirf>``, ``</think>`` or ``####`` of the text; without any of them it counts from the end. Every concurrency asks the same
+questions: from the second one on, a server with prefix caching has computed the prompts. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -28,6 +31,7 @@ from typing import Any
 from benchmarks.engines import asked
 
 WARMUP = 4
+_ENDS_REASONING = re.compile(r"</cirf>|</think>|####")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +47,9 @@ class Timed:
 async def answer(client: Any, model: str, question: str, most: int) -> Timed:
     """One streamed answer."""
     began = time.perf_counter()
-    first = begun = None
-    tokens = 0
+    first: float | None = None
+    pieces = list[tuple[float, str]]()
+    reasons, tokens = False, 0
     stream = await client.chat.completions.create(
         model=model,
         messages=[{"role": "user", "content": question}],
@@ -60,12 +65,30 @@ async def answer(client: Any, model: str, question: str, most: int) -> Timed:
         if not chunk.choices:
             continue
         delta = chunk.choices[0].delta
-        if delta.content or getattr(delta, "reasoning", None) or getattr(delta, "reasoning_content", None):
-            first = now if first is None else first
-        if delta.content and begun is None:
-            begun = now
+        reasoning = getattr(delta, "reasoning", None) or getattr(delta, "reasoning_content", None)
+        reasons = reasons or bool(reasoning)
+        if delta.content:
+            pieces.append((now, delta.content))
+        if first is None and (delta.content or reasoning):
+            first = now
     end = time.perf_counter() - began
+    begun = _answer_begins(pieces, reasons)
     return Timed(end if first is None else first, end if begun is None else begun, end, tokens)
+
+
+def _answer_begins(pieces: Sequence[tuple[float, str]], reasons: bool) -> float | None:
+    """When the answer in a streamed text began; ``reasons``: its reasoning came apart. ``None``: nothing separates the two."""
+    text = "".join(piece for _, piece in pieces)
+    marks = [mark.end() for mark in _ENDS_REASONING.finditer(text)]
+    if not marks and not reasons:
+        return None
+    place = marks[-1] if marks else 0
+    place += len(text[place:]) - len(text[place:].lstrip())
+    for when, piece in pieces:
+        if place < len(piece):
+            return when
+        place -= len(piece)
+    return None
 
 
 async def load(url: str, questions: Sequence[str], concurrency: int, most: int) -> dict[str, Any]:

@@ -35,6 +35,15 @@ def test_an_engine_that_wants_other_versions_is_named(tmp_path: Path, monkeypatc
     assert found[1] == "vllm 0.32.0 requires nowhere-to-be-found>=2: not installed"
 
 
+def test_an_engine_that_is_older_than_cirf_needs_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = conflicts()
+    assert not any("cirf" in line and "vllm" in line for line in before)  # it is not installed, and need not be
+    install(tmp_path, "vllm", "0.31.0")
+    monkeypatch.syspath_prepend(tmp_path)
+    (found,) = [line for line in conflicts() if line not in before]
+    assert found.startswith("cirf ") and found.endswith(" requires vllm>=0.32: 0.31.0 is installed")
+
+
 def test_the_command_lists_them() -> None:
     said = tinyrun.cirf("env", "--json")
     assert said.code == 0 and isinstance(json.loads(said.out)["conflicts"], list)

@@ -64,8 +64,8 @@ def engines() -> dict[str, str]:
 
 
 def conflicts() -> list[str]:
-    """Conflicts: requirements of cirf, its packages and the engines that the installed versions do not meet, and
-    parts that PyTorch was built without."""
+    """Conflicts: requirements of cirf, its packages and the engines that the installed versions do not meet, those of cirf's
+    extras where they are installed, and parts that PyTorch was built without."""
     from packaging.requirements import InvalidRequirement, Requirement
 
     found = []
@@ -78,10 +78,12 @@ def conflicts() -> list[str]:
             try:
                 requirement = Requirement(text)
                 applies = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
-                there = metadata.version(requirement.name) if applies else None
+                there = metadata.version(requirement.name) if applies or name == "cirf" else None
             except InvalidRequirement:
                 continue
             except metadata.PackageNotFoundError:
+                if not applies:  # an extra that is not installed
+                    continue
                 found.append(f"{name} {metadata.version(name)} requires {requirement.name}{requirement.specifier}: not installed")
                 continue
             if there is not None and not requirement.specifier.contains(there, prereleases=True):

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import sys
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import tinyrun
 import yaml
+from benchmarks import served_latency
 
 from cirf.serving.model import load_served
 from cirf.store.jsonl import read_rows
@@ -199,3 +203,40 @@ def test_a_model_is_evaluated_itself_whatever_server_its_recipe_names(finished: 
     assert said.code == 0, said.err
     said = tinyrun.cirf("evaluate", run / "models" / "cirf_full", "--out", tmp_path / "two")
     assert said.code == 0, said.err
+
+
+@pytest.mark.parametrize(
+    ("deltas", "begins"),
+    [
+        ([("reasoning", "<cirf_001>"), ("reasoning_content", "12"), ("content", "12"), ("content", "")], 2),  # a reasoning parser
+        ([("content", "<cirf_001>12"), ("content", "</cirf>"), ("content", "12")], 2),  # raw, as llama.cpp returns it
+        ([("content", "6 * 2 = 12.\n"), ("content", "##"), ("content", "## "), ("content", "12"), ("content", "0")], 3),
+        ([("content", "</think>\n\n1"), ("content", "2")], 0),
+        ([("content", "6 * 2 is"), ("content", "12")], None),  # nothing tells where its answer begins
+        ([("content", "6 * 2 is 12 ####")], None),
+        ([("reasoning", "6 * 2")], None),
+    ],
+)
+def test_the_answer_is_timed_from_where_the_reasoning_ends(deltas: list[tuple[str, str]], begins: int | None) -> None:
+    sent: list[float] = []
+
+    async def stream() -> AsyncIterator[Any]:
+        for name, text in deltas:
+            await asyncio.sleep(0.002)
+            sent.append(time.perf_counter())
+            delta = SimpleNamespace(**({"content": None} | {name: text}))
+            yield SimpleNamespace(usage=None, choices=[SimpleNamespace(delta=delta)])
+        yield SimpleNamespace(usage=SimpleNamespace(completion_tokens=len(deltas)), choices=[])
+
+    async def create(**asked: Any) -> AsyncIterator[Any]:
+        return stream()
+
+    client = SimpleNamespace(chat=SimpleNamespace(completions=SimpleNamespace(create=create)))
+    started = time.perf_counter()
+    timed = asyncio.run(served_latency.answer(client, "mine", "6 * 2?", 24))
+    assert timed.tokens == len(deltas) and timed.first <= timed.answer <= timed.end
+    if begins is None:
+        assert timed.answer == timed.end
+    else:
+        after = [each - started for each in sent[begins + 1 : begins + 2]]
+        assert timed.answer < min([*after, timed.end]) and (timed.answer == timed.first) == (begins == 0)
