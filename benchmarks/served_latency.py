@@ -96,7 +96,7 @@ async def load(url: str, questions: Sequence[str], concurrency: int, most: int) 
     from openai import AsyncOpenAI
 
     base, _, model = url.partition("#")
-    async with AsyncOpenAI(base_url=base, api_key="none", max_retries=0, timeout=600) as client:
+    async with AsyncOpenAI(base_url=base, api_key="none", max_retries=2, timeout=600) as client:
         model = model or (await client.models.list()).data[0].id
         for question in questions[:WARMUP]:
             await answer(client, model, question, most)

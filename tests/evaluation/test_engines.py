@@ -104,6 +104,24 @@ def test_a_server_that_refuses_is_named_with_its_reason(finished: Path, tmp_path
     assert "unanswered:" not in said.err  # no key of evaluations
 
 
+@pytest.mark.parametrize("content", ["", None, "8"])
+def test_a_trace_without_its_closing_delimiter_is_read_as_here(finished: Path, tmp_path: Path, content: str | None) -> None:
+    faulty = tinyrun.faulty()
+    message = {"role": "assistant", "content": content, "reasoning": "<cirf_001>7"}
+    server = faulty.Server(lambda body: "")
+    server.raw = json.dumps(
+        {"choices": [{"message": message, "finish_reason": "stop"}], "usage": {"prompt_tokens": 3, "completion_tokens": 4}}
+    ).encode()
+    with faulty.serve(server):
+        said = tinyrun.cirf(
+            "evaluate", finished, "--method", "cirf_full", "--limit", "1", "--out", tmp_path / "out",
+            "--set", endpoints("cirf_full", server.url),
+        )  # fmt: skip
+    assert said.code == 0, said.err
+    for row in rows(tmp_path / "out", "cirf_full"):
+        assert row["well_formed"] is bool(content) and row["parsed"] == (content or "7")
+
+
 def test_a_server_is_not_asked_again_for_what_its_answers_do_not_depend_on(finished: Path, tmp_path: Path) -> None:
     faulty = tinyrun.faulty()
     with faulty.serve(faulty.Server(lambda body: "7")) as server:

@@ -61,8 +61,8 @@ def asker(
             raise CirfError(f"{endpoint.url}: its answers have no token count (usage.completion_tokens)")
         text = answer.text
         if closing is not None and answer.reasoning:
-            ended = answer.finish != "length" or bool(text)
-            text = answer.reasoning + (closing if ended else "") + text
+            # Reasoning without content is a trace without its closing delimiter. A closed one without an answer looks the same.
+            text = answer.reasoning + (closing + text if text else "")
         return ServedOutput(text, answer.tokens, answer.finish == "length")
 
     def generate(turns: Sequence[str], cap: int, run: int) -> list[ServedOutput]:
