@@ -77,7 +77,7 @@ reference: $(STAMP)
 	$(BIN)/python -m benchmarks.reference docs/reference
 
 
-# The wheel is unpacked beside the environment and imported from there, before the source tree.
+# The wheel is unpacked next to the environment and imported from there, before the source tree.
 wheel: $(STAMP)
 	rm -rf build dist
 	$(BIN)/python $(PIP) wheel --no-deps --wheel-dir dist .

@@ -90,6 +90,30 @@ def test_a_table_of_results_comes_from_archives_or_says_that_it_is_written_by_ha
     assert heads and not [above for above in heads if "written by hand" not in above]
 
 
+def test_cirf_methods_knows_every_name_in_a_table_of_results() -> None:
+    tables = [
+        found
+        for page in PAGES
+        for found in re.findall(r"<!-- table: .*?<!-- end -->", page.read_text(encoding="utf-8"), re.DOTALL)
+    ]
+    named = {name for table in tables for name in re.findall(r"^\| `([a-z]\w+)`", table, re.MULTILINE)}
+    listed = {line.split()[0] for line in tinyrun.cirf("methods").out.splitlines() if line.strip()}
+    assert len(named) > 30
+    assert not named - listed
+    assert tinyrun.cirf("methods", "single").out.startswith("single  cirf_full with {codes: single}, in compare-")
+
+
+def test_the_table_of_the_readme_has_the_numbers_of_the_results() -> None:
+    def rows(page: str) -> dict[str, list[str]]:
+        """Numbers with one decimal by method, without intervals."""
+        lines = re.findall(r"^\| `(\w+)`(?!,)(.*)$", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE)
+        return {name: re.findall(r"(?<=\| )\d+\.\d", rest) for name, rest in lines}
+
+    shown, measured = rows("README.md"), rows("docs/results.md")
+    assert len(shown) == 6 and all(len(numbers) == 3 for numbers in shown.values())
+    assert shown == {name: measured[name] for name in shown}
+
+
 NAMED = re.compile(
     r"`((?:benchmarks|docs|examples|recipes|src|sweeps|tests)/[\w./-]+|[\w/-]+/\w+\.py)`|\b((?:benchmarks|docs\.research)\.[a-z]\w*)"
 )

@@ -25,6 +25,7 @@ from docs.research.result_tables import (
     text,
     tokens,
     tokens_share,
+    training_seconds,
     trial,
     validation,
 )
@@ -666,10 +667,45 @@ FEW_ROWS = Table(
     "One training each; n = 200, Wilson intervals, McNemar's exact test; always *no*: 55.0.",
 )
 
+COSTS = {
+    "soft_cot": "",
+    "direct_sft": "",
+    "pause": "",
+    "cirf_fast": "and 821 to prune",
+    "cirf_after_cot": "",
+    "cirf_faster": "",
+    "cirf_full": "",
+    "cirf_subjects_after_cot": "",
+    "cirf_self": "after 3,522 for its first model and samples",
+    "single": "",
+    "terse": "",
+    "shuffled": "",
+    "cirf_lean": "two cores",
+    "sft_cot": "two cores",
+    "cirf_bare": "two cores",
+    "sem_cot": "two cores; after 17,389",
+    "icot_si": "",
+    "terse_subjects": "",
+    "ordinal": "",
+    "coconut": "",
+    "cirf_subjects": "",
+    "sim_cot": "two cores",
+    "codi": "",
+    "token_skip": "two cores",
+}
+"""Methods by the length of their training, with what an archive does not have."""
+COST = Table(
+    "cost",
+    "method",
+    {"seconds": training_seconds(), "note": text()},
+    [Line(name(key), of(key), texts=(note,)) for key, note in COSTS.items()],
+    "Seconds of one training; one core unless a note says otherwise. Machines and load differ.",
+)
+
 
 TABLES = (
     *(SUMMARY, METHODS, PAIRS, tested("holm", TESTED, FIVE), tested("holm-others", TESTED_OTHERS, OTHERS)),
     *(BY_SEED, SHARES, over("over-seeds", FIVE), over("over-seeds-others", OTHERS), trainings(), CONTROLS),
     *(GPU_SEEDS, GPU_PAIRS, AGAINST_PROSE, MACHINES, RATES, VALUE_TABLE, VARIED, TOKEN_LOSS, TOKEN_START),
-    *(LATENT, BASELINE_TABLE, CODEBOOK, VARIANTS, scaled(), OUT_OF_DOMAIN, FEW_ROWS),
+    *(LATENT, BASELINE_TABLE, CODEBOOK, VARIANTS, scaled(), OUT_OF_DOMAIN, FEW_ROWS, COST),
 )

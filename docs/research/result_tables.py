@@ -256,6 +256,11 @@ def seconds() -> Cell:
     return cell
 
 
+def training_seconds() -> Cell:
+    """Seconds of the first training."""
+    return lambda line: f"{training(line.first.folders[0], line.first.key)['timings']['training_seconds']:,.0f}"
+
+
 def text(place: int = 0) -> Cell:
     """A hand-written cell."""
     return lambda line: line.texts[place] if place < len(line.texts) else ""

@@ -100,10 +100,33 @@ def methods(name: str | None, as_json: bool) -> None:
     from cirf.methods import METHODS, named
 
     if name is not None:
-        _method(named(name), as_json)
+        variant = {} if name in METHODS else _variants().get(name, {})
+        if variant:
+            _show([variant], as_json, ("name", "summary"))
+        else:
+            _method(named(name), as_json)
         return
     rows = [{"name": name, "trained": method.trained, "summary": method.summary} for name, method in METHODS.items()]
     _show(rows, as_json, ("name", "summary"))
+    if not as_json:
+        print("\nVariants in shipped recipes:")
+        _show([*_variants().values()], as_json, ("name", "summary"))
+
+
+def _variants() -> dict[str, dict[str, Any]]:
+    """The variants in shipped recipes that are no methods: tables of results name them too."""
+    from cirf.methods import METHODS
+    from cirf.recipe.load import load, shipped
+
+    found: dict[str, dict[str, Any]] = {}
+    for recipe in shipped():
+        for name, variant in load(recipe).variants.items():
+            if name not in METHODS and variant.reward is None:
+                row: dict[str, Any] = {"name": name, "method": variant.method, "settings": dict(variant.settings), "recipes": []}
+                found.setdefault(name, row)["recipes"].append(recipe)
+    for row in found.values():
+        row["summary"] = f"{row['method']} with {inline(row['settings'])}, in {', '.join(row['recipes'])}"
+    return found
 
 
 def _method(method: type[Method], as_json: bool) -> None:
