@@ -65,6 +65,7 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 docs: $(VENV)/.docs
+	$(BIN)/python -m docs.research.result_tables --check
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going docs site
 	@echo "docs: site/index.html"
 

@@ -176,7 +176,7 @@ def test_what_decides_the_samples_is_in_the_key_of_what_is_prepared_and_nothing_
         recipe = recipe.model_copy(update={"backbone": backbone, "evaluate": evaluate, "seed": seed})
         return keys.preparing(recipe, methods.get("cirf_self", recipe))
 
-    decides: list[dict[str, Any]] = [{"max_trace_tokens": 9}, {"batch_size": 9}, {"seed": 9}]
+    decides: list[dict[str, Any]] = [{"max_trace_tokens": 9}, {"batch_size": 9}, {"seed": 9}, {"engine": "vllm"}]
     decides += [
         {"backbone": {"attn_implementation": "eager"}},
         {"backbone": {"empty_system": False}},

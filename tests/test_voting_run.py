@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from collections.abc import Iterator
@@ -12,9 +13,12 @@ import pytest
 import tinyrun
 import yaml
 
+from cirf.evaluation import engines
 from cirf.evaluation.self_consistency import with_fallback
+from cirf.lm.backbone import load_model
 from cirf.lm.decoding import generate as decode
 from cirf.recipe.load import load
+from cirf.recipe.schema import Backbone
 from cirf.report.page import percent, seconds, tokens
 from cirf.stages import timing, votes
 from cirf.stages.context import Context
@@ -37,6 +41,37 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, int]]]:
 
     monkeypatch.setattr(decode, "sample_many", counting)
     yield found
+
+
+def test_the_engine_of_evaluations_draws_the_votes(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, list[int]]] = []
+
+    class Engine:
+        """Decodes as vLLM is asked to, with transformers."""
+
+        version = "vLLM"
+
+        def __init__(self, source: Path, tokenizer: Any, section: Backbone) -> None:
+            self.model, self.tokenizer = load_model(source, section, training=None), tokenizer
+
+        def generate(
+            self, prompts: list[str], cap: int, temperature: float, top_p: float, seed: int, votes: Any = None
+        ) -> list[decode.Output]:
+            if votes is None:
+                return decode.generate(self.model, self.tokenizer, prompts, cap, decode.Decoding(temperature, top_p, seed))
+            asked.append((len(set(prompts)), list(votes)))
+            how = decode.Decoding(temperature, top_p, seed)
+            return decode.sample_many(self.model, self.tokenizer, prompts[0], cap, len(prompts), how, votes[0])
+
+    monkeypatch.setattr(engines, "engine", lambda *given: contextlib.nullcontext(Engine(*given[:3])))
+    found = []
+    for name in ("transformers", "vllm"):
+        out = tmp_path / name
+        sets = ("--set", f"evaluate.engine={name}", "--set", "evaluate.latency_questions=0")
+        said = tinyrun.cirf("evaluate", finished, "--votes", "1,4", *OWN, *sets, "--out", out)
+        assert said.code == 0, said.err
+        found.append(read_rows(out / "votes" / "cirf_full" / "sums.jsonl"))
+    assert found[0] == found[1] and asked == [(1, [0, 1, 2, 3])] * 3
 
 
 def test_votes_are_drawn_once_whatever_is_done_with_them(finished: Path, tmp_path: Path, calls: list[tuple[int, int]]) -> None:

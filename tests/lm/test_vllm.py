@@ -68,7 +68,10 @@ def test_answers_are_those_of_the_loop(folder: Path, wanted: list[Output]) -> No
     with engine(folder, tokenizer, SECTION) as running:
         assert running.generate(prompts, CAP) == wanted
         drawn = [running.generate(prompts, CAP, temperature=1.0, seed=seed) for seed in (5, 5, 6)]
+        votes = running.generate(prompts[:1] * 4, CAP, temperature=1.0, seed=5, votes=range(4))
+        assert running.generate(prompts[:1] * 2, CAP, temperature=1.0, seed=5, votes=(2, 3)) == votes[2:]
     assert drawn[0] == drawn[1] and drawn[0] != drawn[2]
+    assert len({output.text for output in votes}) > 1
 
 
 @pytest.mark.parametrize(

@@ -127,10 +127,18 @@ class VllmEngine:
             ) from None
 
     def generate(
-        self, prompts: Sequence[str], cap: int, temperature: float = 0.0, top_p: float = 1.0, seed: int = 0
+        self,
+        prompts: Sequence[str],
+        cap: int,
+        temperature: float = 0.0,
+        top_p: float = 1.0,
+        seed: int = 0,
+        votes: Sequence[int] | None = None,
     ) -> list[Output]:
         """Outputs of rendered prompts, in their order; the arguments are those of `cirf.lm.decoding.generate.generate`.
+        ``votes``: the number of each answer where prompts repeat, as in `cirf.lm.decoding.generate.sample_many`.
         ``CirfError``: a prompt leaves no room for an answer of ``cap`` tokens."""
+        numbers = [NO_VOTE] * len(prompts) if votes is None else votes
         how = [
             self._sampling(
                 temperature=temperature,
@@ -138,10 +146,10 @@ class VllmEngine:
                 max_tokens=cap,
                 stop_token_ids=self._stops,
                 skip_special_tokens=False,
-                seed=seed_of(draw(seed, prompt, NO_VOTE)) % 2**31 if temperature > 0 else None,
+                seed=seed_of(draw(seed, prompt, number)) % 2**31 if temperature > 0 else None,
                 extra_args=self._steered,
             )
-            for prompt in prompts
+            for prompt, number in zip(prompts, numbers, strict=True)
         ]
         given = [{"prompt_token_ids": encode(self._tokenizer, prompt)} for prompt in prompts]
         longest = max((len(one["prompt_token_ids"]) for one in given), default=0)

@@ -278,7 +278,7 @@ def prepare(context: Context, name: str, work: Path) -> dict[str, Any]:
             problems.setdefault(problem.task, []).append(problem)
         drawn = recipe.evaluate.model_copy(update={"runs": runs, "temperature": temperature, "top_p": top_p})
         place = work / "scratch" / f"answers-{judge}"
-        answer(context, judge, drawn, problems, place, ALONE)
+        answer(context, judge, drawn, problems, place, ALONE, recipe.evaluate.engine)
         release(context)
         found: dict[str, list[dict[str, Any]]] = {}
         for task in problems:

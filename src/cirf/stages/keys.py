@@ -128,7 +128,14 @@ def preparing(recipe: Recipe, method: Method) -> dict[str, Any]:
     backbone = {"content": content, "dtype": recipe.backbone.dtype}
     taught = {name: value for name, value in method.taught_by.items() if name != "preset"}
     keys = {"method": taught, "seed": recipe.seed, "backbone": backbone, "recipe": method.prepared_by(recipe)}
+    if method.needs():
+        keys |= _engine(recipe.evaluate)
     return keys | ({"reads": {name: model_hash(name) for name in method.reads}} if method.reads else {})
+
+
+def _engine(section: Evaluate) -> dict[str, str]:
+    """The engine, where it is not transformers."""
+    return {} if section.engine == "transformers" else {"engine": section.engine}
 
 
 def answering(recipe: Recipe, section: Evaluate, caps: Iterable[str]) -> dict[str, Any]:
@@ -150,9 +157,7 @@ def evaluation(recipe: Recipe, method: Method, section: Evaluate) -> dict[str, A
         more["endpoint"] = section.endpoints[method.name].model_dump(include={"url", "model"})
         keys["backbone"] = recipe.vocabulary.model_dump(include={"delimiters"}) if method.functional else {}
     else:
-        more["batch_size"] = section.batch_size
-        if section.engine != "transformers":
-            more["engine"] = section.engine
+        more |= {"batch_size": section.batch_size} | _engine(section)
     return keys | {"evaluate": keys["evaluate"] | more}
 
 
@@ -210,4 +215,5 @@ def drawn(recipe: Recipe, method: Method) -> dict[str, Any]:
     """What a method's votes depend on besides the model and the question, but for their number."""
     keys = answering(recipe, recipe.evaluate, method.caps) | asking_as([method])
     apart = {name: value for name, value in keys["evaluate"].items() if name not in ("temperature", "top_p")}
+    apart |= _engine(recipe.evaluate)
     return keys | {"evaluate": apart, "voting": recipe.evaluate.voting.model_dump(include={"temperature", "top_p"})}

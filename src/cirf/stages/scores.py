@@ -23,6 +23,7 @@ from cirf.stages.models import load_for, release, source_of, tokenizer_for
 from cirf.store.files import RowLog, hash_json
 
 if TYPE_CHECKING:
+    from cirf.evaluation.engines import VllmEngine
     from cirf.evaluation.harness import Generate, Scores
     from cirf.lm.decoding.prefix_cache import Prefiller
     from cirf.methods.base import Method
@@ -72,13 +73,19 @@ def evaluate(context: Context, name: str, section: Evaluate, work: Path) -> dict
 
 
 def answer(
-    context: Context, name: str, section: Evaluate, problems: Mapping[str, Sequence[Problem]], work: Path, share: Share
+    context: Context,
+    name: str,
+    section: Evaluate,
+    problems: Mapping[str, Sequence[Problem]],
+    work: Path,
+    share: Share,
+    engine: str = "transformers",
 ) -> Scores:
     """Answer the ``problems`` of each task with a method's model; rows and scores are written to ``work``.
 
-    It is the run's own model, decoded by transformers, whatever ``engine`` and ``endpoints`` say of evaluations.
+    It is the run's own model, decoded by ``engine``, whatever ``section`` says of engines and endpoints.
     """
-    here = section.model_copy(update={"engine": "transformers", "endpoints": {}})
+    here = section.model_copy(update={"engine": engine, "endpoints": {}})
     return _answer(context, name, here, problems, work, share)[0]
 
 
@@ -101,6 +108,26 @@ def _answer(
 
 
 @contextlib.contextmanager
+def vllm_of(context: Context, method: Method, section: Evaluate) -> Iterator[VllmEngine | None]:
+    """vLLM with a method's model while the context lasts; ``None`` where ``section`` does not ask for it, or it cannot decode the
+    method."""
+    from cirf.evaluation.engines import engine, steers
+    from cirf.lm.prompt import unloaded
+
+    if section.engine != "vllm" or method.latents:
+        yield None
+        return
+    source, tokenizer = source_of(context, method.name), tokenizer_for(context, method.name)
+    processors = method.steer(unloaded(str(source)), tokenizer)()
+    if not steers(processors):
+        yield None
+        return
+    release(context)
+    with engine(source, tokenizer, context.recipe.backbone, processors) as running:
+        yield running
+
+
+@contextlib.contextmanager
 def _generating(
     context: Context, method: Method, section: Evaluate, asked: Path, progress: Progress
 ) -> Iterator[tuple[Generate, Callable[[str], str], str]]:
@@ -119,20 +146,14 @@ def _generating(
         yield asker(section, name, RowLog(asked), recipe.seed, closing, progress), str, f"{served.model} at {served.url}"
         return
 
-    if section.engine == "vllm" and not method.latents:
-        from cirf.evaluation.engines import engine, steers
-        from cirf.lm.prompt import unloaded
+    with vllm_of(context, method, section) as running:
+        if running is not None:
 
-        source, tokenizer = source_of(context, name), tokenizer_for(context, name)
-        processors = method.steer(unloaded(str(source)), tokenizer)()
-        if steers(processors):
-            release(context)
-            with engine(source, tokenizer, recipe.backbone, processors) as running:
+            def by_vllm(prompts: list[str], cap: int, run: int) -> list[decode.Output]:
+                return running.generate(prompts, cap, section.temperature, section.top_p, context.run_seed(run))
 
-                def by_vllm(prompts: list[str], cap: int, run: int) -> list[decode.Output]:
-                    return running.generate(prompts, cap, section.temperature, section.top_p, context.run_seed(run))
-
-                yield by_vllm, partial(backbone.prompt_text, tokenizer), f"{running.version}, {recipe.backbone.dtype}"
+            render = partial(backbone.prompt_text, tokenizer_for(context, name))
+            yield by_vllm, render, f"{running.version}, {recipe.backbone.dtype}"
             return
     model, tokenizer = load_for(context, name)
     prefixes = beginnings(method, context.tasks, model, tokenizer, source_of(context, name))

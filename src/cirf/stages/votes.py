@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cirf.evaluation.self_consistency import VotedQuestion, VoteSource, answered_alone, curve, draw_votes
+from cirf.evaluation.harness import Output
+from cirf.evaluation.self_consistency import Draw, VotedQuestion, VoteSource, answered_alone, curve, draw_votes
 from cirf.methods import get
 from cirf.recipe.schema import Recipe
 from cirf.records import Problem
 from cirf.stages import keys, scores
 from cirf.stages.context import Context
-from cirf.stages.models import load_for, source_of
+from cirf.stages.models import load_for, source_of, tokenizer_for
 from cirf.stages.timing import LoadedModels, written
 from cirf.store.files import to_json, write_atomic
 from cirf.store.run_folder import StagePlan
+
+if TYPE_CHECKING:
+    from cirf.evaluation.engines import VllmEngine
+    from cirf.methods.base import Method
 
 _PROSE = ("sft_cot", "cot")
 
@@ -35,24 +41,45 @@ def _test(context: Context) -> dict[str, list[Problem]]:
 def drawing(context: Context, name: str, answering: StagePlan | str, work: Path) -> dict[str, Any]:
     """Draw the votes of a method, as many as its largest number asks for, or take those that were drawn before."""
     from cirf.lm import backbone
-    from cirf.lm.decoding import generate as decode
 
     recipe, section = context.recipe, context.recipe.evaluate.voting
-    model, tokenizer = load_for(context, name)
     method = get(name, recipe)
-    prefixes = scores.beginnings(method, context.tasks, model, tokenizer, source_of(context, name))
-    steer = method.steer(model, tokenizer)
-    decoding = decode.Decoding(section.temperature, section.top_p, recipe.seed, prefixes, steer)
-
-    def draw(prompt: str, cap: int, first: int, count: int) -> list[decode.Output]:
-        return decode.sample_many(model, tokenizer, prompt, cap, count, decoding, first)
-
-    vote_source = VoteSource(method, context.tasks, draw, partial(backbone.prompt_text, tokenizer), recipe.evaluate)
     how = keys.drawn(recipe, method) | {
         "model": answering if isinstance(answering, str) else context.folder.content(answering.name)
     }
     log = context.asked(f"votes-{name}")
-    return {"rows": draw_votes(vote_source, _test(context), max(section.votes), how, log, work, context.progress)}
+    with scores.vllm_of(context, method, recipe.evaluate) as running:
+        draw = _by_transformers(context, method) if running is None else _by_vllm(context, running)
+        render = partial(backbone.prompt_text, tokenizer_for(context, name))
+        vote_source = VoteSource(method, context.tasks, draw, render, recipe.evaluate)
+        return {"rows": draw_votes(vote_source, _test(context), max(section.votes), how, log, work, context.progress)}
+
+
+def _by_transformers(context: Context, method: Method) -> Draw:
+    """Draws votes with the run's model: of a rendered prompt and a cap, the votes from a first one on."""
+    from cirf.lm.decoding import generate as decode
+
+    section = context.recipe.evaluate.voting
+    model, tokenizer = load_for(context, method.name)
+    prefixes = scores.beginnings(method, context.tasks, model, tokenizer, source_of(context, method.name))
+    steer = method.steer(model, tokenizer)
+    decoding = decode.Decoding(section.temperature, section.top_p, context.recipe.seed, prefixes, steer)
+
+    def draw(prompt: str, cap: int, first: int, count: int) -> Sequence[Output]:
+        return decode.sample_many(model, tokenizer, prompt, cap, count, decoding, first)
+
+    return draw
+
+
+def _by_vllm(context: Context, running: VllmEngine) -> Draw:
+    """The same with vLLM, which computes a prompt once for all of its votes."""
+    section, seed = context.recipe.evaluate.voting, context.recipe.seed
+
+    def draw(prompt: str, cap: int, first: int, count: int) -> Sequence[Output]:
+        votes = range(first, first + count)
+        return running.generate([prompt] * count, cap, section.temperature, section.top_p, seed, votes)
+
+    return draw
 
 
 def voting(context: Context, name: str, work: Path) -> dict[str, Any]:
