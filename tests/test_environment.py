@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -176,3 +177,18 @@ def test_the_command_starts_once_more_with_its_arguments_and_no_other_program_do
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 2 and "no such method" in done.stderr
     assert started.read_text().split() == ["unset", *(["glibc.malloc.hugetlb=1"] if again else [])]
+
+
+def test_the_container_is_built_from_what_is_there() -> None:
+    root = Path(__file__).parents[1]
+    lines = (root / "Dockerfile").read_text(encoding="utf-8").splitlines()
+    ignored, *kept = (root / ".dockerignore").read_text(encoding="utf-8").split()
+    copied = [name for line in lines if line.startswith("COPY ") for name in line.split()[1:-1]]
+    assert ignored == "*" and sorted(copied) == sorted(name.removeprefix("!") for name in kept)
+    assert all((root / name).exists() for name in copied)
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    needed = {project["readme"], "LICENSE", *project.get("license-files", [])}
+    assert needed <= set(copied)  # without them the package is not built
+    arguments = dict(line.removeprefix("ARG ").split("=", 1) for line in lines if line.startswith("ARG "))
+    assert arguments["TORCH"] in (root / "constraints.txt").read_text(encoding="utf-8").split()
+    assert set(arguments["EXTRAS"].split(",")) <= set(project["optional-dependencies"])
