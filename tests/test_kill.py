@@ -24,6 +24,7 @@ import nursery
 import pytest
 import tinyrun
 import torch
+from safetensors.torch import load_file
 
 KEYS: dict[str, Any] = {
     "methods": ["cirf_full"],
@@ -231,17 +232,29 @@ def test_a_run_killed_again_and_again_ends_like_an_unbroken_one(
 # Two processes
 
 
+def family(process: int) -> list[int]:
+    """A process and all that it started, whatever sessions they are in."""
+    found = [process]
+    for one in found:
+        for children in Path(f"/proc/{one}/task").glob("*/children"):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                found += map(int, children.read_text().split())
+    return found
+
+
 def launch(
     recipe: Path,
     folder: Path,
     ledger: Ledger | None = None,
     doom: Callable[[], bool] | None = None,
     program: Sequence[str] = ("-m", "cirf"),
+    sharded: bool = False,
 ) -> tuple[int, str]:
-    """A run under ``accelerate launch`` with two processes on the CPU; all of it killed when ``doom`` holds."""
+    """A run under ``accelerate launch`` with two processes on the CPU, or with FSDP2; all of it killed when ``doom`` holds."""
     # "--cpu" alone would start one process; "--multi_gpu" with this variable starts several on the CPU, joined by gloo.
     environment = tinyrun.ENVIRONMENT | {"ACCELERATE_USE_CPU": "true"}
-    command = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch", "--multi_gpu", "--num_processes", "2"]
+    command = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch", "--num_processes", "2"]
+    command += ["--use_fsdp", "--fsdp_version", "2"] if sharded else ["--multi_gpu"]
     command += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"]
     command += [*program, "run", str(recipe), "--out", str(folder)]
     with open(folder.parent / "log", "w+") as log:
@@ -251,7 +264,9 @@ def launch(
                 if ledger is not None:
                     ledger.look()
                 if time.monotonic() > until or (doom is not None and doom()):
-                    os.killpg(process.pid, signal.SIGKILL)
+                    for one in family(process.pid):
+                        with contextlib.suppress(ProcessLookupError):
+                            os.kill(one, signal.SIGKILL)
                     break
                 time.sleep(0.002)
             code = process.wait(timeout=60)
@@ -287,6 +302,33 @@ def test_two_processes_train_and_go_on_after_a_kill(workshop: tinyrun.Workshop, 
     assert ledger.twice() == {}
     code, said = launch(recipe, folder)  # and a third time: nothing to do
     assert code == 0 and said.count("finished before") == len(tinyrun.stages(folder)), said
+
+
+@pytest.mark.slow
+def test_a_sharded_run_is_killed_and_goes_on_as_one_process(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    rows = tinyrun.write_jsonl(tmp_path / "train.jsonl", tinyrun.sums(120))
+    keys = {"methods": ["cirf_full"], "finetune__batch_size": 2, "finetune__save_steps": 3, "evaluate__latency_questions": 0}
+    recipe = workshop.recipe(tmp_path / "recipe.yaml", train=rows, **keys)
+    alone = tinyrun.cirf("run", recipe, "--out", tmp_path / "alone")
+    assert alone.code == 0, alone.err
+    code, said = launch(recipe, tmp_path / "run", None, lambda: progress(tmp_path / "run", "models/cirf_full"), sharded=True)
+    assert code == -signal.SIGKILL, said
+    assert tinyrun.cirf("status", tmp_path / "run").out.count("begun, will continue") == 1
+    until = time.monotonic() + 30
+    finished = tinyrun.cirf("run", recipe, "--out", tmp_path / "run")
+    while finished.code and "another process" in finished.err and time.monotonic() < until:  # one of the killed is not gone yet
+        time.sleep(0.2)
+        finished = tinyrun.cirf("run", recipe, "--out", tmp_path / "run")
+    assert finished.code == 0, finished.err
+    losses = [
+        [row["loss"] for row in json.loads((tmp_path / name / "models/cirf_full/history.json").read_text())["losses"]]
+        for name in ("alone", "run")
+    ]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3) and losses[0][-1] < losses[0][0]
+    saved = [load_file(tmp_path / name / "models/cirf_full/model.safetensors") for name in ("alone", "run")]
+    assert saved[0].keys() == saved[1].keys()
+    for name, weight in saved[0].items():
+        torch.testing.assert_close(saved[1][name], weight, rtol=1e-2, atol=1e-3)
 
 
 @pytest.mark.slow
