@@ -4,24 +4,33 @@
 
 A question a line. ``--trace`` names a model that writes short traces, such as one of three trainings of a method (``seed: 1, 2,
 3``), each on an OpenAI-compatible server (``http://localhost:8000/v1#mine``). The first two are asked at once. Without prose
-the first answer counts where all differ. Prints a JSON line for each question: the answer, the models asked, and their tokens.
+the first answer counts where all differ. A server that fails ends the program. Prints a JSON line for each question: the
+answer, the models asked, and their tokens.
 """
 
 import argparse
 import json
+import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from openai import OpenAI
+from openai import OpenAI, OpenAIError
+
+ENDS_REASONING = re.compile(r"</cirf>|</think>|####")  # where a server returns the reasoning in the text
 
 
 def ask(place, question, max_tokens):
-    """A model's greedy answer without its trace, and the number of tokens that it wrote with the trace."""
+    """A model's greedy answer without its reasoning, empty if it has none, and the number of tokens of both."""
     url, _, model = place.partition("#")
-    with OpenAI(base_url=url, api_key="none") as client:
-        messages = [{"role": "user", "content": question}]
-        made = client.chat.completions.create(model=model, messages=messages, temperature=0, max_tokens=max_tokens)
-    return (made.choices[0].message.content or "").strip(), made.usage.completion_tokens
+    try:
+        with OpenAI(base_url=url, api_key="none") as client:
+            messages = [{"role": "user", "content": question}]
+            made = client.chat.completions.create(model=model, messages=messages, temperature=0, max_tokens=max_tokens)
+    except OpenAIError as error:
+        raise SystemExit(f"{place}: {error}") from None
+    if made.usage is None:
+        raise SystemExit(f"{place}: its answers have no token count (usage.completion_tokens)")
+    return ENDS_REASONING.split(made.choices[0].message.content or "")[-1].strip(), made.usage.completion_tokens
 
 
 def cascade(question, traces, prose=None, max_tokens=512):
@@ -38,7 +47,8 @@ def cascade(question, traces, prose=None, max_tokens=512):
     if not agreed and prose:
         made.append(ask(prose, question, max_tokens))
         asked.append(prose)
-    answer = agreed[0] if agreed else made[-1 if prose else 0][0]
+        answers.insert(0, made[-1][0])
+    answer = next(filter(None, [*agreed, *answers]), "")
     return {"answer": answer, "asked": [place.partition("#")[2] for place in asked], "tokens": sum(count for _, count in made)}
 
 

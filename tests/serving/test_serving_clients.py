@@ -270,6 +270,34 @@ def test_the_third_decides_and_prose_where_all_differ(
     assert last["tokens"] == found["tokens"] and found["tokens"] > alone_tokens["tokens"]  # type: ignore[operator]
 
 
+@pytest.mark.parametrize(
+    ("contents", "answer"),
+    [
+        (("<cirf_001>6*2=12</cirf>12", "Two sixes are 12.\n#### 12"), "12"),  # reasoning in the text: only answers are compared
+        (("", "12"), "12"),
+        ((None, ""), ""),
+    ],
+)
+def test_answers_count_without_their_reasoning(cascade: ModuleType, contents: tuple[str | None, str | None], answer: str) -> None:
+    faulty, places = tinyrun.faulty(), list[str]()
+    with contextlib.ExitStack() as stack:
+        for content in contents:
+            server = faulty.Server(lambda body: "")
+            choice = {"index": 0, "message": {"role": "assistant", "content": content}, "finish_reason": "stop"}
+            counted = {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
+            made = {"id": "1", "object": "chat.completion", "created": 1, "model": "mine", "choices": [choice], "usage": counted}
+            server.raw = json.dumps(made).encode()
+            stack.enter_context(faulty.serve(server))
+            places.append(f"{server.url}#mine")
+        assert cascade.cascade("6 * 2?", places) == {"answer": answer, "asked": ["mine", "mine"], "tokens": 8}
+
+
+def test_a_server_that_fails_is_named(cascade: ModuleType) -> None:
+    place = "http://127.0.0.1:1/v1#mine"
+    with pytest.raises(SystemExit, match=place):
+        cascade.ask(place, "yes", 6)
+
+
 def test_one_model_cannot_agree(cascade: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         cascade.main(["--trace", "http://127.0.0.1:1/v1#mine"])
