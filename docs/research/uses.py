@@ -336,8 +336,9 @@ def agreement(runs: Sequence[Path], prose: Path, fast: str, slow: str, tasks: Se
     several = [{f"{task}/{row['id']}": row for task in tasks for row in archived(run).answers(fast)[task]} for run in runs]
     last = {f"{task}/{row['id']}": row for task in tasks for row in archived(prose).answers(slow)[task]}
     items = sorted(set(last).intersection(*several))
-    if not any("answer_key" in one[item] for one in several for item in items):
-        raise SystemExit(f"the archives have no answer keys of {fast}")
+    for run, one in zip(runs, several, strict=True):
+        if not any("answer_key" in one[item] for item in items):
+            raise SystemExit(f"{run}: no answer keys of {fast}")
     keys = np.array([[one[item].get("answer_key", math.nan) for item in items] for one in several])
     right = np.array([[one[item]["correct"] for item in items] for one in several])
     tokens = np.array([[one[item]["tokens"] for item in items] for one in several], dtype=float)

@@ -2,7 +2,8 @@
 
 An archive is a folder of two files. ``answers.parquet`` has a row per answer: ``run, method, task, id, subset, correct, tokens,
 truncated, unparsed``, the ``codes`` of its functional tokens, its ``seconds`` if it was timed, and the ``answer_key``: answers to
-one question have equal keys if they are equal, so that votes can be counted without the answers.
+one question have equal keys if they are equal, so that votes can be counted without the answers. It hides no short answer: trying
+numbers finds it.
 ``measured.json`` has for each run the data of its report (``report.json``), with its recipe, and the last validation losses
 of its ``trials`` by method and learning rate. Questions, gold answers, rationales and outputs are left out: a repository should
 not hold them, and others' data must not be republished. ``cirf report`` and ``cirf analyze`` read an archive.
@@ -100,7 +101,9 @@ def read(folder: Path) -> list[ArchivedRun]:
         tables: dict[str, dict[str, dict[str, list[Row]]]] = {}
         for row in parquet.read_table(folder / ANSWERS).to_pylist():
             output = "".join(f"<cirf_{code:03d}>" for code in row["codes"])
-            answer = {name: row[name] for name in (*_FIELDS, "answer_key") if row[name] is not None} | {"output": output}
+            answer = {name: row[name] for name in _FIELDS if row[name] is not None} | {"output": output}
+            if row.get("answer_key") is not None:  # older archives have none
+                answer["answer_key"] = row["answer_key"]
             of_run = tables.setdefault(row["run"], {}).setdefault(row["method"], {})
             of_run.setdefault(row["task"], []).append(answer)
         found = [
