@@ -463,7 +463,7 @@ class Evaluate(Section):
     voting: Voting = key(Voting(), "Answers by majority.")
     probes: Probes = key(Probes(), "Perturbations of a method's thoughts, functional tokens or pauses, to test whether answers depend on them. Always greedy.")
     batch_size: Positive = key(32, "Problems decoded at once; accuracy only, never latency. With engine vllm, 512 or more keep a GPU busy.", unit="problems")
-    engine: Literal["transformers", "vllm"] = key("transformers", "The engine of evaluations, votes and samples for training; never of latency. vllm: vLLM in this process (pip install 'cirf[vllm]'). Methods that reason in vectors are always decoded by transformers; the report names the engine of each method.")
+    engine: Literal["transformers", "vllm"] = key("transformers", "The engine of evaluations, votes and the samples of cirf_self; never of latency. vllm: vLLM in this process (pip install 'cirf[vllm]'). Methods that reason in vectors are always decoded by transformers; the report names the engine of each method.")
     endpoints: dict[str, Endpoint] = key({}, "OpenAI-compatible servers that answer for methods, by the name in tables: {cot_70b: {url: 'http://localhost:8000/v1', model: served-name}}. Accuracy only: such methods are not timed, probed or voted on.")
     max_unanswered_share: Fraction = key(0.05, "Largest share of a task's questions that a server of endpoints may refuse, or not answer after all retries. They count as wrong and unparsed, and their rows say why; above it the evaluation stops.")
     max_new_tokens: Positive = key(512, "Most tokens of a method that writes prose.", unit="tokens")
