@@ -101,8 +101,10 @@ def methods(name: str | None, as_json: bool) -> None:
 
     if name is not None:
         variant = {} if name in METHODS else _variants().get(name, {})
-        if variant:
-            _show([variant], as_json, ("name", "summary"))
+        if variant and as_json:
+            print(json.dumps(variant, indent=2, ensure_ascii=False))
+        elif variant:
+            _show([variant], False, ("name", "summary"))
         else:
             _method(named(name), as_json)
         return
