@@ -11,8 +11,8 @@ do not count. Several servers on one machine share its cores: start them one at 
 The table shows seconds to the first token, to the first token of the answer and to the end (median, 95th percentile), generated
 tokens, and requests a second. Where the server returns reasoning apart, the answer is the content. Else it begins after the last
 ``</cirf>``, ``</think>`` or ``####`` of the text; without any of them it counts from the end. Every concurrency asks the same
-questions: from the second one on, a server with prefix caching has computed the prompts. A request whose connection the server
-closed is sent again; its time counts. The last line is JSON.
+questions: from the second one on, a server with prefix caching may have computed long prompts. A request whose connection the
+server closed is sent again; its time counts. The last line is JSON.
 """
 
 from __future__ import annotations

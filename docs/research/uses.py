@@ -315,20 +315,14 @@ def cascade(pairs: Sequence[tuple[Path, Path]], fast: str, slow: str, tasks: Seq
     return summary | {"share_of_tokens": share[0] / share[1], "difference": gap.to_dict()}
 
 
-def asked_in_turn(first: Vector, second: Vector, third: Vector) -> tuple[Vector, Vector]:
-    """Which of three answers two agree on (0 or 2; -1 if all differ), and how many were asked for (2 or 3). Answers are keys,
-    nan where there is none."""
-    early, late = first == second, (third == first) | (third == second)
-    return np.where(early, 0, np.where(late, 2, -1)), np.where(early, 2, 3)
-
-
 def agreed(keys: Vector, right: Vector, tokens: Vector, order: Sequence[int]) -> tuple[Vector, Vector, Vector]:
     """Verdicts and tokens of three trainings asked in ``order``, and where all differ. There the first one's answer is given.
-    ``keys``, ``right`` and ``tokens`` are [3 x questions]."""
-    chosen_by, count = asked_in_turn(*(keys[place] for place in order))
-    place = np.array(order)[np.where(chosen_by < 0, 0, chosen_by)]
-    spent = tokens[order[0]] + tokens[order[1]] + np.where(count == 3, tokens[order[2]], 0)
-    return right[place, np.arange(right.shape[1])], spent, chosen_by < 0
+    ``keys``, nan where there is no answer, ``right`` and ``tokens`` are [3 x questions]."""
+    first, second, third = (keys[place] for place in order)
+    early, late = first == second, (third == first) | (third == second)
+    made = np.where(~early & late, right[order[2]], right[order[0]])
+    spent = tokens[order[0]] + tokens[order[1]] + np.where(early, 0, tokens[order[2]])
+    return made, spent, ~early & ~late
 
 
 def agreement(runs: Sequence[Path], prose: Path, fast: str, slow: str, tasks: Sequence[str]) -> dict[str, Any]:
@@ -360,8 +354,8 @@ def agreement(runs: Sequence[Path], prose: Path, fast: str, slow: str, tasks: Se
         "n": len(items),
         "single": right[: len(runs)].mean(axis=1).tolist(),
         "slow": float(slow_right.mean()),
+        "ways": {},
     }
-    summary["ways"] = {}
     for name, found in ways.items():
         made = np.mean([one for one, _ in found], axis=0)
         summary["ways"][name] = {

@@ -111,12 +111,12 @@ def _answer(
 def vllm_of(context: Context, method: Method, section: Evaluate) -> Iterator[VllmEngine | None]:
     """vLLM with a method's model while the context lasts; ``None`` where ``section`` does not ask for it, or it cannot decode the
     method."""
-    from cirf.evaluation.engines import engine, steers
-    from cirf.lm.prompt import unloaded
-
     if section.engine != "vllm" or method.latents:
         yield None
         return
+    from cirf.evaluation.engines import engine, steers
+    from cirf.lm.prompt import unloaded
+
     source, tokenizer = source_of(context, method.name), tokenizer_for(context, method.name)
     processors = method.steer(unloaded(str(source)), tokenizer)()
     if not steers(processors):
