@@ -31,7 +31,7 @@ class StopError(Exception):
 class StopAfter:
     """A progress that breaks off by an exception after so many units."""
 
-    def __init__(self, units: int) -> None:
+    def __init__(self, units: float) -> None:
         self.left = units
 
     @contextmanager

@@ -19,8 +19,9 @@ time: blocks of neighbouring rows are drawn in any order until they fill a buffe
 
 With 256 blocks to a buffer, a batch has rows from all over the set.
 
-Several processes share the assignment. The main one makes the updates and hands its weights on: a batch is too small for its
-gradients to be worth exchanging. All is the same to the last bit as with one process.
+Several processes share the assignment by pieces of the set, to the last bit as with one process. They share each batch by its
+rows: all add up their gradients and make the same update, that of one process up to rounding. Of fewer than ``FEWEST`` rows a
+process, gradients take longer to exchange than to compute; then the main process updates alone and hands its weights on.
 """
 
 from __future__ import annotations
@@ -50,6 +51,9 @@ from cirf.store.files import whole_path
 
 SAVE_EVERY = 2.0
 """Seconds between two saved states: an epoch of a small set is cheaper than writing it down."""
+
+FEWEST = 64
+"""Fewest rows of a batch that are worth a process."""
 
 _VERSION = 1
 _PHASES = ("autoencoder", "vq")
@@ -95,6 +99,7 @@ def fit(
         if phase == "vq" and state.phase == "autoencoder":
             with torch.no_grad():
                 model.codes.copy_(first_codes(EncodedRows(model.encoder, vectors), vectors, section, _mix(seed, 1, 0), share))
+            share.from_main([model.codes])  # for k-means may be rounded otherwise on another machine
             state.phase, state.optimiser = phase, _adam(model, phase, section)
             saved.save(state)
         done = len(state.losses[phase])
@@ -126,21 +131,25 @@ def _epoch(
         assignment = assign(EncodedRows(model.encoder, vectors), model.codes.detach(), section.sinkhorn, share=share)
         codes = assignment.codes if section.reassign == "sinkhorn" else assignment.nearest
     sums: dict[str, Tensor] = {}
-    for rows, batch in drawn if share.main else ():
-        batch = batch.to(device)
+    sharing = share if section.batch_size >= FEWEST * share.of else ALONE
+    mine = slice(sharing.rank, None, sharing.of)  # of a batch; may be empty in the last one
+    for rows, batch in drawn if share.main or sharing is share else ():
+        part = batch[mine].contiguous().to(device)
         if assignment is None:
-            found = {"total": model.reconstruction(batch)}
+            found = {"total": model.reconstruction(part, len(rows))}
         else:
-            terms = model.losses(batch, codes[rows.to(device)], section.gradient)
+            terms = model.losses(part, codes[rows[mine].to(device)], section.gradient, len(rows))
             found = {"total": terms.total(section.beta)} | vars(terms)
         state.optimiser.zero_grad(set_to_none=True)
         found["total"].backward()  # type: ignore[no-untyped-call]
+        sharing.add_up([weight.grad for weight in trained if weight.grad is not None])
         torch.nn.utils.clip_grad_norm_(trained, section.max_grad_norm)
         state.optimiser.step()
         for name, loss in found.items():
             sums[name] = sums.get(name, torch.zeros((), dtype=torch.float64, device=device)) + loss.detach().double() * len(rows)
         advance(len(rows))
-    share.from_main(trained)
+    share.from_main(trained)  # also where all updated: machines may round differently
+    sharing.add_up(list(sums.values()))
     means = share.gathered({name: float(value) / len(vectors) for name, value in sums.items()})[0]
     if not math.isfinite(means["total"]):
         raise CirfError(f"codebook: the {state.phase} loss is not finite in epoch {epoch + 1}; lower codebook.learning_rate")
