@@ -46,18 +46,81 @@ def test_a_server_answers_as_the_model_here_does(finished: Path, tmp_path: Path)
     assert f"answered by {served['model']} at {served['url']}" in json.dumps(report)
 
 
+VOTING = ("--protocol", "own", "--limit", "4", "--set", "evaluate.voting.problems=3")
+
+
+def test_votes_of_a_server_are_read_as_those_of_the_model_here(finished: Path, tmp_path: Path) -> None:
+    likeliest = ("--set", "evaluate.voting.top_p=0.000001", "--set", "evaluate.latency_questions=1")  # whatever the seed
+
+    def voted(name: str, votes: str, *more: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        out = tmp_path / name
+        keys = ("--method", "cirf_full", "--votes", votes, *VOTING, *likeliest, *more)
+        said = tinyrun.cirf("evaluate", finished, "--out", out, *keys)
+        assert said.code == 0, said.err
+        kept = read_rows(out / "votes" / "cirf_full" / "sums.jsonl")
+        return kept, json.loads((out / "voting" / "cirf_full" / "voting.json").read_text())
+
+    here, curve = voted("here", "1,3")
+    with Running([load_served(finished / "models" / "cirf_full")]) as running, running.client() as client:
+        model = client.models.list().data[0].id
+        endpoint = ("--set", f"evaluate.endpoints={json.dumps({'cirf_full': {'url': f'{running.url}/v1', 'model': model}})}")
+        served = voted("served", "1,3", *endpoint)
+    assert served == (here, curve | {"engine": f"{model} at {running.url}/v1"})
+    assert served[1]["engine"] in (tmp_path / "served" / "report.html").read_text()
+    assert not (tmp_path / "served" / "voting-latency").exists() and (tmp_path / "here" / "voting-latency").exists()
+    fewer, _ = voted("served", "2", *endpoint)  # the server is gone, and not needed
+    assert [row["votes"] for row in fewer] == [row["votes"][:2] for row in here]
+
+
+def test_each_vote_of_a_server_has_its_seed_and_is_requested_once(finished: Path, tmp_path: Path) -> None:
+    def slow(body: dict[str, Any]) -> str:
+        time.sleep(0.1)
+        return f"The answer is {body['seed'] % 3}."
+
+    faulty = tinyrun.faulty()
+    server = faulty.Server(slow)
+
+    def voted(name: str, votes: str, *more: str) -> list[list[str | None]]:
+        keys = ("--method", "cot", "--votes", votes, *VOTING, *more, "--set", endpoints("cot", server.url))
+        said = tinyrun.cirf("evaluate", finished, "--out", tmp_path / name, *keys)
+        assert said.code == 0, said.err
+        kept = read_rows(tmp_path / name / "votes" / "cot" / "sums.jsonl")
+        return [[vote["parsed"] for vote in row["votes"]] for row in kept]
+
+    def sampled() -> list[dict[str, Any]]:
+        return [body for body in server.asked if body["temperature"] > 0]
+
+    with faulty.serve(server):
+        four = voted("out", "1,4")
+        assert len(sampled()) == len({body["seed"] for body in sampled()}) == 12
+        assert server.most_under_way > 4  # not question by question
+        assert {(body["temperature"], body["top_p"]) for body in sampled()} == {(0.7, 0.95)}
+        assert len({answer for votes in four for answer in votes}) == 3
+        assert voted("out", "2") == [votes[:2] for votes in four] and len(sampled()) == 12
+        assert [votes[:4] for votes in voted("out", "6")] == four and len(sampled()) == 12 + 6
+        assert voted("again", "4") == four  # the seeds are those of the recipe
+        question = read_rows(tmp_path / "out" / "votes" / "cot" / "sums.jsonl")[1]["prompt"]
+        server.refuse = {question: 400}
+        more = ("--set", "evaluate.max_unanswered_share=0.4", "--set", "evaluate.voting.temperature=1.5")
+        refused = [votes == [None, None] for votes in voted("refused", "2", *more)]
+        rows = read_rows(tmp_path / "refused" / "votes" / "cot" / "sums.jsonl")
+    failed = [vote["failed"] for row in rows for vote in row["votes"] if "failed" in vote]
+    assert refused == [False, True, False] and [why.partition(" (")[0] for why in failed] == ["HTTP 400"] * 2
+
+
 @pytest.mark.parametrize(
     ("keys", "named"),
     [
         (["evaluate.endpoints={other: {url: 'http://localhost:1/v1', model: m}}"], "evaluate.endpoints: other is none of"),
         (
-            ["evaluate.endpoints={cirf_full: {url: 'http://localhost:1/v1', model: m}}", "evaluate.voting.votes=[2]"],
-            "evaluate.voting.method: cirf_full is answered by a server",
+            ["evaluate.endpoints={cirf_full: {url: 'http://localhost:1/v1', model: m}}", "methods=[cirf_full, cirf_self]"],
+            "evaluate.endpoints.cirf_full: cirf_self learns from samples of cirf_full, which this run trains and no server has",
         ),
     ],
 )
 def test_what_a_server_cannot_do_is_said_before(finished: Path, tmp_path: Path, keys: list[str], named: str) -> None:
-    said = tinyrun.cirf("evaluate", finished, "--out", tmp_path / "out", *(part for key in keys for part in ("--set", key)))
+    sets = (part for key in keys for part in ("--set", key))
+    said = tinyrun.cirf("run", finished.parent / "recipe.yaml", "--out", tmp_path / "out", *sets)
     assert said.code == 2 and named in said.err and "Traceback" not in said.err
 
 
@@ -100,7 +163,7 @@ def test_a_server_that_refuses_is_named_with_its_reason(finished: Path, tmp_path
         said = tinyrun.cirf(
             "evaluate", finished, "--method", "cot", "--out", tmp_path / "out", "--set", endpoints("cot", server.url)
         )
-    assert said.code == 2 and "questions were not answered (the last: HTTP 400 (the prompt is too long))" in said.err
+    assert said.code == 2 and "requests were not answered (the last: HTTP 400 (the prompt is too long))" in said.err
     assert "unanswered:" not in said.err  # no key of evaluations
 
 
@@ -155,7 +218,7 @@ def test_a_question_that_is_always_refused_counts_as_wrong_and_is_named(finished
         assert "not read" in shown and "no answer: HTTP 400 (refused with 400" in shown
         asked = len(server.asked)
         said = tinyrun.cirf(*asking, "--out", tmp_path / "other")
-        assert "1 of 8 questions were not answered (the last: HTTP 400" in said.error()
+        assert "1 of 8 requests were not answered (the last: HTTP 400" in said.error()
         server.refuse = {}
         assert tinyrun.cirf(*asking, "--out", tmp_path / "other").code == 0
     assert len(server.asked) == asked + 8 + 1  # the answers that came are not asked for again

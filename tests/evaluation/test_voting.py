@@ -222,8 +222,8 @@ def drawn(
         calls.append((first, number))
         return [Output(str(place)) for place in range(first, first + number)]
 
-    asked = VoteSource(get("direct", RECIPE), {"svamp": get_task("svamp")}, draw, lambda text: f"<{text}>", Evaluate())
-    assert draw_votes(asked, test, count, how, RowLog(folder / "log.jsonl"), folder, SILENT) == 4
+    asked = VoteSource(get("direct", RECIPE), {"svamp": get_task("svamp")}, Evaluate())
+    assert draw_votes(asked, draw, lambda text: f"<{text}>", test, count, how, RowLog(folder / "log.jsonl"), folder, SILENT) == 4
     return calls
 
 
@@ -240,7 +240,7 @@ def test_votes_are_read_and_judged(tmp_path: Path) -> None:
 
 
 def test_a_trace_that_was_cut_off_gives_no_vote() -> None:
-    asked = VoteSource(get("cirf_full", RECIPE), {"svamp": get_task("svamp")}, lambda *_: [], str, Evaluate())
+    asked = VoteSource(get("cirf_full", RECIPE), {"svamp": get_task("svamp")}, Evaluate())
     summary = ["<cirf_001>1", "<cirf_001>3</cirf>1"]
     outputs = [Output(text, truncated=cut) for text in summary for cut in (False, True)]
     found = asked.read("svamp", TEST["svamp"][0], outputs)

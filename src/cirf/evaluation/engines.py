@@ -38,7 +38,8 @@ class ServedOutput:
 def asker(
     section: schema.Evaluate, name: str, log: RowLog, seed: int, closing: str | None, progress: Progress = SILENT
 ) -> Callable[..., list[ServedOutput]]:
-    """A function of users' turns, a cap in tokens and the number of a run, which gives one output a turn, in order.
+    """A function of users' turns, a cap in tokens and the number of a run, or one number a turn where these are votes, which
+    gives one output a turn, in order.
 
     Answers are kept in ``log``: a stopped evaluation requests only missing ones. A question that the server refuses,
     or does not answer after all retries, has an empty output, up to the share ``section.max_unanswered_share`` of the turns.
@@ -65,12 +66,13 @@ def asker(
             text = answer.reasoning + (closing + text if text else "")
         return ServedOutput(text, answer.tokens, answer.finish == "length")
 
-    def generate(turns: Sequence[str], cap: int, run: int) -> list[ServedOutput]:
-        requests = [request(turn, cap, run) for turn in turns]
+    def generate(turns: Sequence[str], cap: int, run: int | Sequence[int]) -> list[ServedOutput]:
+        numbers = [run] * len(turns) if isinstance(run, int) else run
+        requests = [request(turn, cap, number) for turn, number in zip(turns, numbers, strict=True)]
         answers, refused = ask(requests, asked, log, progress, f"{name} at {endpoint.url}", said)
         if sum(each.key in refused for each in requests) > section.max_unanswered_share * len(requests):
             raise CirfError(
-                f"{endpoint.url}: {len(refused):,} of {len(requests):,} questions were not answered (the last: "
+                f"{endpoint.url}: {len(refused):,} of {len(requests):,} requests were not answered (the last: "
                 f"{next(reversed(refused.values()))}); the received answers are kept: check the server, then run the same "
                 "command again, or raise evaluate.max_unanswered_share to count them as wrong"
             )

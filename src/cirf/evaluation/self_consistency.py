@@ -15,6 +15,8 @@ What the model wrote is in a log that outlives the rows, one line a draw, so tha
 
     {"key": "3f0c...", "task": "svamp", "id": "test-3", "first": 0, "outputs": [["<cirf_016>...</cirf>72", 9, false], ...]}
 
+A server's votes are requested all at once; the log is then the client's (`cirf.endpoints.fleet`).
+
 Times are from the prompt's text to the vote that settles the majority (`Election`); the numbers of votes, and the one answer
 they are compared with, take turns at each question (`cirf.evaluation.latency`).
 """
@@ -217,12 +219,10 @@ class StoredSample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class VoteSource:
-    """What votes are drawn with: the method, its tasks, the model's ``draw`` and the template around a user's turn."""
+    """Who votes on what: the method, its tasks, and how many tokens it may write."""
 
     method: Method
     tasks: Mapping[str, Task]
-    draw: Draw
-    render_prompt: Callable[[str], str]
     section: Evaluate
 
     def prompt(self, name: str, problem: Problem) -> str:
@@ -237,12 +237,40 @@ class VoteSource:
         for output in outputs:
             parsed, correct = judge(read(self.method, output)[1], problem, task)
             row = {"output": output.text, "parsed": parsed, "correct": correct}
-            found.append(row | {"tokens": output.tokens, "truncated": output.truncated})
+            failed = {"failed": why} if (why := getattr(output, "failed", "")) else {}
+            found.append(row | {"tokens": output.tokens, "truncated": output.truncated} | failed)
         return found
+
+    def row(self, name: str, problem: Problem, prompt: str, outputs: Sequence[Output]) -> Row:
+        """A question with its votes."""
+        return {"id": problem.id, "prompt": prompt, "gold": problem.answer, "votes": self.read(name, problem, outputs)}
+
+
+def request_votes(
+    asked: VoteSource,
+    generate: Callable[[Sequence[str], int, Sequence[int]], Sequence[Output]],
+    test: Mapping[str, Sequence[Problem]],
+    count: int,
+    work: Path,
+) -> int:
+    """``count`` votes on every problem into ``work/<task>.jsonl``, by a server's ``generate`` (`cirf.evaluation.engines.asker`),
+    which keeps what is answered; returns how many votes the server failed to give, which are for no answer."""
+    failed = 0
+    for name, problems in test.items():
+        prompts = [asked.prompt(name, problem) for problem in problems]
+        turns = [prompt for prompt in prompts for _ in range(count)]
+        outputs = generate(turns, asked.cap(name), [*range(count)] * len(prompts))
+        each = [outputs[start : start + count] for start in range(0, len(outputs), count)]
+        rows = [asked.row(name, *given) for given in zip(problems, prompts, each, strict=True)]
+        failed += sum("failed" in vote for row in rows for vote in row["votes"])
+        write_rows(work / f"{name}.jsonl", rows)
+    return failed
 
 
 def draw_votes(
     asked: VoteSource,
+    draw: Draw,
+    render_prompt: Callable[[str], str],
     test: Mapping[str, Sequence[Problem]],
     count: int,
     how: Mapping[str, Any],
@@ -250,7 +278,8 @@ def draw_votes(
     work: Path,
     progress: Progress,
 ) -> int:
-    """``count`` votes on every problem into ``work/<task>.jsonl``; returns the number of problems.
+    """``count`` votes on every problem into ``work/<task>.jsonl``, by the model's ``draw`` of prompts in its template; returns
+    the number of problems.
 
     ``how`` is all that an output depends on besides prompt and cap: the model, sampling, seed, number format. Outputs that
     ``log`` holds of the same are taken from it, the first ones if it has more than requested; further ones are drawn
@@ -267,7 +296,7 @@ def draw_votes(
     log.read(keep)
     for name, problems in test.items():
         prompts = [asked.prompt(name, problem) for problem in problems]
-        rendered = [asked.render_prompt(prompt) for prompt in prompts]
+        rendered = [render_prompt(prompt) for prompt in prompts]
         keys = [hash_json({**how, "prompt": text, "cap": asked.cap(name)}) for text in rendered]
         done = sum(len(kept.get(key, ())) >= count for key in keys)
         rows = []
@@ -277,14 +306,12 @@ def draw_votes(
                 if len(there) < count:
                     first = len(there)
                     fresh = [
-                        StoredSample(o.text, o.tokens, o.truncated)
-                        for o in asked.draw(text, asked.cap(name), first, count - first)
+                        StoredSample(o.text, o.tokens, o.truncated) for o in draw(text, asked.cap(name), first, count - first)
                     ]
                     log.append({"key": key, "task": name, "id": problem.id, "first": first, "outputs": fresh})
                     there += fresh
                     advance(1)
-                votes = asked.read(name, problem, there[:count])
-                rows.append({"id": problem.id, "prompt": prompt, "gold": problem.answer, "votes": votes})
+                rows.append(asked.row(name, problem, prompt, there[:count]))
         write_rows(work / f"{name}.jsonl", rows)
     return sum(map(len, test.values()))
 

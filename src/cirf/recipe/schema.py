@@ -464,8 +464,8 @@ class Evaluate(Section):
     probes: Probes = key(Probes(), "Perturbations of a method's thoughts, functional tokens or pauses, to test whether answers depend on them. Always greedy.")
     batch_size: Positive = key(32, "Problems decoded at once; accuracy only, never latency. With engine vllm, 512 or more keep a GPU busy.", unit="problems")
     engine: Literal["transformers", "vllm"] = key("transformers", "The engine of evaluations, votes and the samples of cirf_self; never of latency. vllm: vLLM in this process (pip install 'cirf[vllm]'). Methods that reason in vectors are always decoded by transformers; the report names the engine of each method.")
-    endpoints: dict[str, Endpoint] = key({}, "OpenAI-compatible servers that answer for methods, by the name in tables: {cot_70b: {url: 'http://localhost:8000/v1', model: served-name}}. Accuracy only: such methods are not timed, probed or voted on.")
-    max_unanswered_share: Fraction = key(0.05, "Largest share of a task's questions that a server of endpoints may refuse, or not answer after all retries. They count as wrong and unparsed, and their rows say why; above it the evaluation stops.")
+    endpoints: dict[str, Endpoint] = key({}, "OpenAI-compatible servers that answer for methods, by the name in tables: {cot_70b: {url: 'http://localhost:8000/v1', model: served-name}}. Evaluations and votes only: such methods are not timed or probed.")
+    max_unanswered_share: Fraction = key(0.05, "Largest share of a task's questions that a server of endpoints may refuse, or not answer after all retries. They count as wrong and unparsed, and their rows say why; above it the evaluation stops. The same of votes.")
     max_new_tokens: Positive = key(512, "Most tokens of a method that writes prose.", unit="tokens")
     max_trace_tokens: Positive = key(128, "Most tokens of a functional trace, on top of the task's own cap for the answer.", unit="tokens")
     max_completion_tokens: Positive | None = key(None, "One budget for every method, reasoning and answer together: no answer has more tokens, functional tokens, results and thoughts in vectors counted, prompts with their pauses not. Larger caps (max_new_tokens, max_trace_tokens, a task's own) are lowered to it. Null: each method has its caps.", unit="tokens", paper="A.3: 512 for MATH-500")
@@ -538,8 +538,6 @@ class Recipe(Section):
         unknown = sorted(set(self.evaluate.endpoints) - set(self.methods))
         if unknown:
             raise ValueError(f"evaluate.endpoints: {unknown[0]} is none of the methods ({', '.join(self.methods)})")
-        if self.evaluate.voting.votes and self.evaluate.voting.method in self.evaluate.endpoints:
-            raise ValueError(f"evaluate.voting.method: {self.evaluate.voting.method} is answered by a server, which gives no votes")
         if self.segments.minimum > self.segments.most(self.segments.by):
             raise ValueError("segments.minimum: above segments.maximum, so that no rationale would fit; lower it")
         if self.segments.min_characters > self.segments.max_characters // 2:

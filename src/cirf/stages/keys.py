@@ -153,12 +153,18 @@ def evaluation(recipe: Recipe, method: Method, section: Evaluate) -> dict[str, A
     because padding changes rounding; a server gets neither that nor the backbone's keys."""
     more = section.model_dump(include={"runs"} if section.temperature > 0 else set())
     keys = answering(recipe, section, method.caps) | asking_as([method])
-    if method.name in section.endpoints:
-        more["endpoint"] = section.endpoints[method.name].model_dump(include={"url", "model"})
-        keys["backbone"] = recipe.vocabulary.model_dump(include={"delimiters"}) if method.functional else {}
-    else:
+    if method.name not in section.endpoints:
         more |= {"batch_size": section.batch_size} | _engine(section)
-    return keys | {"evaluate": keys["evaluate"] | more}
+    keys["evaluate"] |= more
+    return _as_served(keys, recipe, method, section)
+
+
+def _as_served(keys: dict[str, Any], recipe: Recipe, method: Method, section: Evaluate) -> dict[str, Any]:
+    """The keys with the server that answers for a method, if one does, which gets none of the backbone's."""
+    if (served := section.endpoints.get(method.name)) is None:
+        return keys
+    keys["evaluate"]["endpoint"] = served.model_dump(include={"url", "model"})
+    return keys | {"backbone": recipe.vocabulary.model_dump(include={"delimiters"}) if method.functional else {}}
 
 
 def checking(recipe: Recipe, method: Method) -> dict[str, Any]:
@@ -215,5 +221,6 @@ def drawn(recipe: Recipe, method: Method) -> dict[str, Any]:
     """What a method's votes depend on besides the model and the question, but for their number."""
     keys = answering(recipe, recipe.evaluate, method.caps) | asking_as([method])
     apart = {name: value for name, value in keys["evaluate"].items() if name not in ("temperature", "top_p")}
-    apart |= _engine(recipe.evaluate)
-    return keys | {"evaluate": apart, "voting": recipe.evaluate.voting.model_dump(include={"temperature", "top_p"})}
+    apart |= {} if method.name in recipe.evaluate.endpoints else _engine(recipe.evaluate)
+    keys |= {"evaluate": apart, "voting": recipe.evaluate.voting.model_dump(include={"temperature", "top_p"})}
+    return _as_served(keys, recipe, method, recipe.evaluate)

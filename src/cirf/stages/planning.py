@@ -269,9 +269,10 @@ class Planner:
                 raise CirfError(
                     f"evaluate.voting.{key}: {needed} is not one of the recipe's methods ({', '.join(recipe.methods)}); add it"
                 )
-        voter, problems, model = get(name, recipe), self.answering["problems"], self.answering[f"model/{name}"]
+        voter, problems = get(name, recipe), self.answering["problems"]
+        model = self.answering.get(f"model/{name}")  # none where a server answers
         drawn = keys.drawn(recipe, voter) | {"votes": max(section.votes), "problems": section.problems} | self._judging([voter])
-        inputs = {"problems": problems, "model": model}
+        inputs = {"problems": problems} | ({"model": model} if model else {})
         drawing = self._add(f"votes/{name}", drawn, inputs, votes.drawing, name, model)
         counts = section.model_dump(include={"votes", "problems", "fallback"} | ({"agreement"} if section.fallback else set()))
         counted: dict[str, Input] = {"problems": problems, "votes": drawing}
@@ -281,7 +282,8 @@ class Planner:
             )
         how = {"voting": counts | {"against": other}} | self.rules
         self._add(f"voting/{name}", how, counted, votes.voting, name, version=2)
-        if recipe.evaluate.latency_questions and other not in recipe.evaluate.endpoints:  # what a server answers is not timed
+        served = {name, other} & recipe.evaluate.endpoints.keys()  # what a server answers is not timed
+        if recipe.evaluate.latency_questions and not served:
             methods = [voter] if other is None else [voter, get(other, recipe)]
             timed = keys.timing(recipe, methods, {"latency_questions", "latency_warmup"})
             agreement = section.agreement if section.fallback else None  # until it is settled votes are written

@@ -23,7 +23,7 @@ from cirf.stages.models import load_for, release, source_of, tokenizer_for
 from cirf.store.files import RowLog, hash_json
 
 if TYPE_CHECKING:
-    from cirf.evaluation.engines import VllmEngine
+    from cirf.evaluation.engines import ServedOutput, VllmEngine
     from cirf.evaluation.harness import Generate, Scores
     from cirf.lm.decoding.prefix_cache import Prefiller
     from cirf.methods.base import Method
@@ -107,6 +107,22 @@ def _answer(
     return scores, engine
 
 
+def served(
+    context: Context, method: Method, section: Evaluate, asked: RowLog, progress: Progress
+) -> Callable[..., list[ServedOutput]]:
+    """A function that has a method's server answer its prompts; see `cirf.evaluation.engines.asker`."""
+    from cirf.evaluation.engines import asker
+    from cirf.lm.vocabulary import token_names
+
+    closing = token_names(0, context.recipe.vocabulary.delimiters).end if method.functional else None
+    return asker(section, method.name, asked, context.recipe.seed, closing, progress)
+
+
+def server_of(section: Evaluate, name: str) -> str:
+    """The model that answers for a method on a server, and where."""
+    return f"{section.endpoints[name].model} at {section.endpoints[name].url}"
+
+
 @contextlib.contextmanager
 def vllm_of(context: Context, method: Method, section: Evaluate) -> Iterator[VllmEngine | None]:
     """vLLM with a method's model while the context lasts; ``None`` where ``section`` does not ask for it, or it cannot decode the
@@ -134,16 +150,10 @@ def _generating(
     """A function that answers a method's prompts, one that renders a user's turn as a prompt, and the name of the engine."""
     from cirf.lm import backbone
     from cirf.lm.decoding import generate as decode
-    from cirf.lm.vocabulary import token_names
 
     recipe, name = context.recipe, method.name
     if name in section.endpoints:
-        from cirf.evaluation.engines import asker
-
-        closing = token_names(0, recipe.vocabulary.delimiters).end if method.functional else None
-        served = section.endpoints[name]
-        asked.parent.mkdir(parents=True, exist_ok=True)
-        yield asker(section, name, RowLog(asked), recipe.seed, closing, progress), str, f"{served.model} at {served.url}"
+        yield served(context, method, section, RowLog(asked), progress), str, server_of(section, name)
         return
 
     with vllm_of(context, method, section) as running:

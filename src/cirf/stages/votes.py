@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cirf.evaluation.harness import Output
-from cirf.evaluation.self_consistency import Draw, VotedQuestion, VoteSource, answered_alone, curve, draw_votes
+from cirf.evaluation.self_consistency import Draw, VotedQuestion, VoteSource, answered_alone, curve, draw_votes, request_votes
 from cirf.methods import get
 from cirf.recipe.schema import Recipe
 from cirf.records import Problem
@@ -38,12 +38,21 @@ def _test(context: Context) -> dict[str, list[Problem]]:
     return {name: rows[: context.recipe.evaluate.voting.problems] for name, rows in context.test().items() if rows}
 
 
-def drawing(context: Context, name: str, answering: StagePlan | str, work: Path) -> dict[str, Any]:
-    """Draw the votes of a method, as many as its largest number asks for, or take those that were drawn before."""
+def drawing(context: Context, name: str, answering: StagePlan | str | None, work: Path) -> dict[str, Any]:
+    """Draw the votes of a method, as many as its largest number asks for, or take those that were drawn before. ``answering``:
+    the model, ``None`` where a server answers."""
     from cirf.lm import backbone
 
     recipe, section = context.recipe, context.recipe.evaluate.voting
-    method = get(name, recipe)
+    method, test = get(name, recipe), _test(context)
+    vote_source = VoteSource(method, context.tasks, recipe.evaluate)
+    if answering is None:
+        sampling = recipe.evaluate.model_copy(update={"temperature": section.temperature, "top_p": section.top_p})
+        generate = scores.served(context, method, sampling, context.asked(f"served-votes-{name}"), context.progress)
+        failed = request_votes(vote_source, generate, test, max(section.votes), work)
+        warning = [f"WARNING: {failed:,} votes were not given by the server and are for no answer"] if failed else []
+        notes = [f"answered by {scores.server_of(recipe.evaluate, name)}", *warning]
+        return {"rows": sum(map(len, test.values())), "notes": notes}
     how = keys.drawn(recipe, method) | {
         "model": answering if isinstance(answering, str) else context.folder.content(answering.name)
     }
@@ -51,8 +60,7 @@ def drawing(context: Context, name: str, answering: StagePlan | str, work: Path)
     with scores.vllm_of(context, method, recipe.evaluate) as running:
         draw = _by_transformers(context, method) if running is None else _by_vllm(context, running)
         render = partial(backbone.prompt_text, tokenizer_for(context, name))
-        vote_source = VoteSource(method, context.tasks, draw, render, recipe.evaluate)
-        return {"rows": draw_votes(vote_source, _test(context), max(section.votes), how, log, work, context.progress)}
+        return {"rows": draw_votes(vote_source, draw, render, test, max(section.votes), how, log, work, context.progress)}
 
 
 def _by_transformers(context: Context, method: Method) -> Draw:
@@ -95,6 +103,8 @@ def voting(context: Context, name: str, work: Path) -> dict[str, Any]:
         items += [VotedQuestion(task, context.tasks[task], p, drawn[p.id], alone[p.id] if other else None) for p in problems]
     agreement = section.agreement if section.fallback else None
     found: dict[str, Any] = {"method": name, "against": other, "fallback": section.fallback, "agreement": agreement}
+    if name in recipe.evaluate.endpoints:
+        found["engine"] = scores.server_of(recipe.evaluate, name)
     found["curve"] = curve(items, section.votes, agreement)
     if other is not None:
         found["alone"] = answered_alone([item.alone for item in items if item.alone is not None])
