@@ -53,7 +53,7 @@ SAVE_EVERY = 2.0
 """Seconds between two saved states: an epoch of a small set is cheaper than writing it down."""
 
 FEWEST = 64
-"""Fewest rows of a batch that are worth a process."""
+"""Fewest rows of a batch that are worth a process: with 64 a CPU core breaks even (docs/how-to/several-machines.md)."""
 
 _VERSION = 1
 _PHASES = ("autoencoder", "vq")
