@@ -144,7 +144,12 @@ def loss(one: Trained, key: str = "") -> str:
     return f"{found['numbers'][key] if key else found['validation'][-1][1]:{'.2f' if key else '.3f'}}"
 
 
-def findings(title: str, head: str, column: str, rows: Mapping[str, str | Callable[[], str]], caption: str = "") -> Table:
+COUNTED = (
+    "n = 610 in-domain ({five} over three seeds), {others} out-of-domain; McNemar's exact or the sign-flip test, not corrected."
+)
+
+
+def findings(title: str, head: str, column: str, rows: Mapping[str, str | Callable[[], str]], caption: str = COUNTED) -> Table:
     """A table of sentences, in which the numbers are those of the archives."""
     return Table(title, head, {column: text()}, [Line(label, CIRF, texts=(words,)) for label, words in rows.items()], caption)
 
@@ -983,7 +988,7 @@ CODES = findings(
         "learning rate †": "1e-4 with four times as much for new rows is 5.0 above 4e-4 for all [1.1, 8.9]",
         "stages shared by the sweep †": "of 150 stages 89 are made, 61 taken over",
     },
-    "†: written by hand; no archive has it.",
+    "n = 360, one training each, McNemar's exact test. †: written by hand; no archive has it.",
 )
 VARIANTS = Table(
     "variants",
@@ -1273,7 +1278,7 @@ DIAGNOSES = Table(
             "learns what it is given: 64 of 64 of its own training questions (`docs.research.overfit`)",
         ),
     ],
-    "",
+    COUNTED,
 )
 
 HELPS = findings(
