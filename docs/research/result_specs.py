@@ -1298,13 +1298,14 @@ HELPS = findings(
             "+1.0 [-4.7, 6.7] against prose, in 0.23 of its time ([by hand](research/method.md#votes))"
         ),
         "[votes of three trainings](what-functional-tokens-are-good-for.md#a-cascade) of `cirf_subjects`, else prose": lambda: (
-            f"{vote(ALL_DIFFER).replace('*', '')} against prose, at {voted()['ways'][ALL_DIFFER]['share of tokens']:.2f} of its tokens"
+            f"{vote(ALL_DIFFER).replace('*', '')} against prose, at {voted()['ways'][ALL_DIFFER]['share of tokens']:.2f} "
+            "of its tokens"
         ),
-        "pruning results by the whole trace's loss instead of the answer's": (
+        "pruning by the whole trace's loss instead of the answer's": (
             "not significant after correction ([pruning](research/method.md#pruning))"
         ),
     },
-    "n = 610, or {five} over three seeds; McNemar's exact or the sign-flip test, not corrected.",
+    "n = 610, or {five} over three seeds; exact tests, not corrected.",
 )
 
 COSTS = {
