@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from collections import Counter
@@ -248,7 +249,7 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Table:
             write_rows(tmp_path / "results" / run / "evaluation" / method / "sums.jsonl", rows)
     ours, theirs = Trained("ours", ("first",)), Trained("theirs", ("first",))
     both = Trained("ours", ("first", "second"))
-    lines = [Line("ours", ours, texts=("a word",)), Line("both seeds", both), Line("theirs", theirs)]
+    lines = [Line("ours", ours, texts=("a word",)), Line("both seeds", both, texts=(lambda: "counted",)), Line("theirs", theirs)]
     columns = {
         "right": accuracy(TASKS),
         "above": less(TASKS, theirs),
@@ -265,10 +266,11 @@ def test_a_table_is_what_the_rows_say(table: Table) -> None:
     assert head == "| method | right | above | tokens | share | unparsed | note |" and rule.count("---") == 7
     assert lines == [
         "| ours | 75.0 [30.1, 95.4] | +50.0 [-34.7, 100.0] | 10.0 | 0.500 | 25 | a word |",
-        "| both seeds | 54.2 [14.4, 89.2] | +16.7 [-60.1, 80.1] | 10.0 | 0.500 | 43 |  |",
+        "| both seeds | 54.2 [14.4, 89.2] | +16.7 [-60.1, 80.1] | 10.0 | 0.500 | 43 | counted |",
         "| theirs | 25.0 [4.6, 69.9] |  | 20.0 | 1.000 | 25 |  |",
     ]
     assert (blank, caption) == ("", "n = 4.")
+    assert render(dataclasses.replace(table, caption=""), {}).endswith(f"{lines[-1]}\n")
 
 
 def test_a_page_that_differs_is_named_and_mended(

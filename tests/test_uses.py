@@ -155,12 +155,12 @@ def test_agreement_from_archives(capsys: pytest.CaptureFixture[str]) -> None:
     uses.main(["agreement", *archives, "--tasks", *tasks])
     *lines, document = capsys.readouterr().out.splitlines()
     summary = json.loads(document)
-    assert len(lines) == 4 and summary["n"] == 580
-    alone, both, half = summary["ways"].values()
-    assert alone["right"] > max(summary["single"])
+    assert len(lines) == 5 and summary["n"] == 580
+    single, alone, both, half = summary["ways"].values()
+    assert single["right"] == pytest.approx(sum(summary["single"]) / 3) and alone["right"] > max(summary["single"])
     assert alone["share of tokens"] < half["share of tokens"] < 0.5 < both["share of tokens"]
-    differences = [round(100 * way["difference"]["difference"], 1) for way in (alone, both, half)]
-    assert differences == [2.3, 5.2, 3.6]  # as docs/what-functional-tokens-are-good-for.md has them
+    differences = [round(100 * way["difference"]["difference"], 1) for way in (single, alone, both, half)]
+    assert differences == [-1.8, 2.3, 5.2, 3.6]  # as docs/what-functional-tokens-are-good-for.md has them
 
 
 def test_a_trace_without_results_is_the_least_sure() -> None:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
 
+from docs.research import uses
+from docs.research.over_runs import answers, archived, training
 from docs.research.result_tables import (
+    ROOT,
     Cell,
     Line,
     Table,
@@ -12,12 +18,15 @@ from docs.research.result_tables import (
     Trained,
     accuracy,
     average,
+    bounds,
     by_training,
+    compared,
     each_training,
     less,
     p_holm,
     p_value,
     percent,
+    percent_each,
     points,
     rate,
     seconds,
@@ -29,6 +38,8 @@ from docs.research.result_tables import (
     trial,
     validation,
 )
+
+from cirf.statistics import Comparison
 
 FIVE: Tasks = ("gsm8k", "svamp", "multiarith", "coin_flip", "commonsense_qa")
 OTHERS: Tasks = ("math500", "bbh", "strategyqa", "scienceqa")
@@ -101,6 +112,46 @@ def pair(first: Trained, second: Trained, label: str = "") -> Line:
 def by_task(tasks: Tasks, cell: Callable[[Tasks], Cell] = percent) -> dict[str, Cell]:
     """A column a task."""
     return {TITLES[task]: cell((task,)) for task in tasks}
+
+
+def plus(first: Trained, second: Trained, tasks: Tasks = FIVE) -> str:
+    """The first less the second in points: +4.5 or -4.5."""
+    return points(tasks)(pair(first, second)).strip("*")
+
+
+def apart(first: Trained, second: Trained, tasks: Tasks = FIVE) -> str:
+    """How far the two are apart in points: 4.5."""
+    return plus(first, second, tasks).strip("+-")
+
+
+def gap(first: Trained, second: Trained, tasks: Tasks = FIVE) -> str:
+    """The first less the second with the interval: +4.5 [1.3, 7.7]."""
+    return less(tasks)(pair(first, second)).replace("*", "")
+
+
+def verdict(first: Trained, second: Trained, tasks: Tasks = FIVE) -> str:
+    return "significant" if compared(first, second, tasks).significant else "not significant"
+
+
+def count(one: Trained, tasks: Tasks, key: str) -> int:
+    """How many answers are ``correct``, ``truncated`` or ``unparsed``."""
+    return sum(row[key] for run in one.folders for task in tasks for row in answers(run, one.key, task))
+
+
+def loss(one: Trained, key: str = "") -> str:
+    """The last validation loss: of functional tokens (``code_loss``), or of all that is written."""
+    found = training(one.folders[0], one.key)
+    return f"{found['numbers'][key] if key else found['validation'][-1][1]:{'.2f' if key else '.3f'}}"
+
+
+COUNTED = (
+    "n = 610 in-domain ({five} over three seeds), {others} out-of-domain; McNemar's exact or the sign-flip test, not corrected."
+)
+
+
+def findings(title: str, head: str, column: str, rows: Mapping[str, str | Callable[[], str]], caption: str = COUNTED) -> Table:
+    """A table of sentences, in which the numbers are those of the archives."""
+    return Table(title, head, {column: text()}, [Line(label, CIRF, texts=(words,)) for label, words in rows.items()], caption)
 
 
 CIRF, SUBJECTS, TERSE_SUBJECTS = (of(key, *SEEDS) for key in ("cirf_full", "cirf_subjects", "terse_subjects"))
@@ -325,6 +376,163 @@ CONTROLS = Table(
     "Points above `cirf_full` (three seeds); one training a control. n = 580, 100, 120, {others}; sign-flip "
     "test, bold: p < 0.05.",
 )
+VALUED = of("cirf_full", VALUES)
+
+
+def best_and_worst(first: Trained, others: tuple[Trained, ...]) -> str:
+    found = sorted((plus(first, other) for other in others), key=float)
+    return f"{found[0]} to {found[-1]}"
+
+
+TARGETS = findings(
+    "targets",
+    "target",
+    "verdict",
+    {
+        "`cirf_full` at least 10 points above every latent method": lambda: (
+            f"Met with calculations as results: {best_and_worst(CIRF, tuple(map(of, THINKERS)))} over three seeds. "
+            f"Undecided with bare values: {gap(VALUED, of('pause'))}, one seed"
+        ),
+        "at least 0.85 of prose accuracy with at most 1/5 of its tokens": lambda: (
+            f"Met by `cirf_subjects` in every seed. Undecided for `cirf_full`: {share(FIVE, PROSE)(Line('', CIRF))}; "
+            f"{share(FIVE, of('sft_cot', *GPU[:2]))(Line('', of('cirf_full', *GPU[:2])))} with 2.6 times the questions. "
+            f"Missed with bare values: {share(FIVE, PROSE)(Line('', VALUED))}"
+        ),
+        "`cirf_fast` and `cirf_faster` on the Pareto front of accuracy and tokens": (
+            "`cirf_faster` is; `cirf_fast` is not; nor is `cirf_full`: `cirf_self` is above it"
+        ),
+        "votes as accurate as prose in at most 1/3 of its time": (
+            "Met by 8 votes of `cirf_subjects_after_cot`; missed by `cirf_after_cot` ([votes](method.md#votes))"
+        ),
+    },
+)
+AGAINST = findings(
+    "against",
+    "finding",
+    "verdict",
+    {
+        "`cirf_subjects` against `sft_cot`": lambda: (
+            f"{gap(SUBJECTS, PROSE)}, {verdict(SUBJECTS, PROSE)}, nor is it in any seed; "
+            f"{plus(SUBJECTS, PROSE, ('gsm8k',))} on GSM8K and {plus(SUBJECTS, PROSE, COIN)} on Coin Flip"
+        ),
+        "`cirf_full` against `sft_cot`": lambda: f"{gap(CIRF, PROSE)}; all on Coin Flip and GSM8K",
+        "subjects": "better in every seed; the whole gain is Coin Flip",
+        "seeds of `cirf_full`": lambda: (
+            f"the third less the second: {gap(of('cirf_full', SEEDS[2]), of('cirf_full', SEEDS[1]))}; "
+            "97 of its 100 Coin Flip traces end after two of four people"
+        ),
+        "`token_skip`": lambda: (
+            f"{apart(of('token_skip'), PROSE)} below prose with {tokens_share(FIVE, PROSE)(line('token_skip'))} of its tokens. "
+            f"{count(of('token_skip'), FIVE, 'truncated')} of 610 answers run to the limit. Against `cirf_full`, which has a "
+            f"quarter of its tokens, {verdict(of('token_skip'), CIRF)}: better on Coin Flip "
+            f"({plus(of('token_skip'), CIRF, COIN)}), worse on MultiArith ({plus(of('token_skip'), CIRF, ('multiarith',))})"
+        ),
+        "parity is a mean of gains and losses": "without CommonsenseQA prose is ahead (table above)",
+        "training questions similar to test questions": (
+            "77 of 610 share 13 words in a row. Without them prose leads `cirf_subjects` by 1.5 instead of 0.5 and `cirf_full` "
+            "by 8.1 instead of 6.4 (`docs.research.near`; from a run: archives keep no questions)"
+        ),
+        "prose may be undertrained": "at 4e-4 its short trial is 0.010 nats lower; a full training was not made",
+    },
+)
+QUESTIONS = findings(
+    "control-questions",
+    "question",
+    "answer",
+    {
+        "Do tokens add accuracy over plain results?": lambda: (
+            f"No: `terse` less `cirf_full` is {gap(TERSE, CIRF)}, `terse_subjects` less `cirf_subjects` "
+            f"{gap(TERSE_SUBJECTS, SUBJECTS)}"
+        ),
+        "Does it matter which code it is?": lambda: (
+            "Not in-domain (`single`, `shuffled`). Out-of-domain random codes are "
+            f"{apart(of('shuffled'), CIRF, OTHERS)} lower, one training"
+        ),
+        "Do codes do more than count steps?": (
+            "Not overall (`ordinal`). It answers B or C to 106 of 120 CommonsenseQA questions, which is chance there"
+        ),
+        "Do tokens without results help?": lambda: (
+            f"No: `cirf_bare` less `direct_sft` is {gap(of('cirf_bare'), DIRECT)} in-domain and "
+            f"{gap(of('cirf_bare'), DIRECT, OTHERS)} out-of-domain; it is {apart(of('cirf_bare'), TERSE)} below `terse`"
+        ),
+        "Does it matter with bare values?": lambda: (
+            f"No: `terse` with values {gap(of('terse', VALUES), VALUED)} in-domain, {gap(of('terse', VALUES), VALUED, OTHERS)} "
+            "out-of-domain"
+        ),
+        "With subjects, where do tokens differ?": lambda: (
+            "On Coin Flip, accuracy without tokens less accuracy with them is "
+            f"{each_training(COIN)(pair(TERSE_SUBJECTS, SUBJECTS))} by seed. On the other four it is "
+            f"{plus(TERSE_SUBJECTS, SUBJECTS, FOUR)}, out-of-domain {plus(TERSE_SUBJECTS, SUBJECTS, OTHERS)}; none of it by "
+            "training"
+        ),
+        "Does position or loss weight matter?": "No ([method](method.md#embeddings-position-and-weight-of-new-tokens))",
+        "Not measured": "`terse` trained from the prose model",
+    },
+)
+
+
+def coins(label: str, key: str, runs: tuple[str, ...], wrong: str, correct: str) -> Line:
+    return Line(label, of(key, *runs), texts=(wrong, correct))
+
+
+SHORT = ("coin-flip-cpu/seed1", "coin-flip-cpu/seed2")
+STATES = Table(
+    "states",
+    "method, by seed",
+    {"right answers, %": percent_each(COIN), "wrong states": text(), "correct traces": text(1)},
+    [
+        coins("`cirf_subjects`", "cirf_subjects", SEEDS, "18 of 393, 12 of 400, 44 of 400", "79, 88, 64"),
+        coins("`terse_subjects`", "terse_subjects", SEEDS, "53 of 385, 52 of 393, 27 of 391", "49, 53, 70"),
+        coins("`cirf_subjects_after_cot`", "cirf_subjects_after_cot", SEEDS[:1], "34 of 388", "63"),
+        coins(
+            "trained on 250 Coin Flip rows alone (seeds 1, 2): `cirf_subjects`",
+            *("cirf_subjects", SHORT, "63 of 383, 85 of 392", "38, 34"),
+        ),
+        coins("same: `terse_subjects`", "terse_subjects", SHORT, "38 of 386, 34 of 393", "52, 64"),
+        coins("same: one token for all", "single_subjects", SHORT, "102 of 400, 50 of 400", "27, 58"),
+        coins("same: shuffled codes, seed 1", "shuffled_subjects", SHORT[:1], "77 of 399", "37"),
+    ],
+    "n = 100 a seed. States and traces are from the runs, by hand: archives keep no text.",
+)
+TRACED = ("cirf_full", "cirf_subjects", "cirf_after_cot", "cirf_subjects_after_cot", "cirf_self")
+
+
+def rates(keys: tuple[str, ...]) -> str:
+    found = sorted((rate(OTHERS, "unparsed")(line(key)) for key in keys), key=int)
+    return f"{found[0]} to {found[-1]} %"
+
+
+OUTSIDE = findings(
+    "outside",
+    "finding",
+    "verdict",
+    {
+        "untrained prose is best": lambda: (
+            f"`cot` has {percent(OTHERS)(line('cot'))} %; `sft_cot` is {apart(PROSE, COT, OTHERS)} lower, `cirf_full` "
+            f"{apart(CIRF, COT, OTHERS)}, `cirf_subjects` {apart(SUBJECTS, COT, OTHERS)}; for plain results (`terse`) the "
+            f"difference is {verdict(TERSE, COT, OTHERS)}"
+        ),
+        "cause": lambda: (
+            "answers in the form of the training benchmarks: numbers where yes or no is asked. Unparsed answers: "
+            f"{rates(TRACED)} with tokens, {rates(('terse', 'terse_subjects'))} for plain results"
+        ),
+        "`cirf_subjects` is below `direct_sft`": lambda: (
+            f"{gap(SUBJECTS, DIRECT, OTHERS)}, three seeds; for `cirf_full` the difference is {verdict(CIRF, DIRECT, OTHERS)}"
+        ),
+        "`token_skip`": lambda: (
+            f"{apart(of('token_skip'), DIRECT, OTHERS)} below `direct_sft`: "
+            f"{count(of('token_skip'), OTHERS, 'truncated')} of 204 answers are truncated, 110 of them loops"
+        ),
+        "one training says little": lambda: (
+            f"`cirf_full` has {percent_each(OTHERS)(Line('', CIRF))} % by seed; of 50 answers on StrategyQA "
+            f"{', '.join(str(count(of('cirf_full', run), ('strategyqa',), 'unparsed')) for run in SEEDS)} are neither yes nor no"
+        ),
+        "pruned traces": lambda: (
+            f"`cirf_lean` less `direct_sft` is {gap(of('cirf_lean'), DIRECT, OTHERS)}, `cirf_fast` "
+            f"{gap(of('cirf_fast'), DIRECT, OTHERS)}, `cirf_faster` {gap(of('cirf_faster'), DIRECT, OTHERS)}"
+        ),
+    },
+)
 
 GPU_SEEDS = Table(
     "gpu",
@@ -478,6 +686,109 @@ VARIED = Table(
     "exact or the "
     "sign-flip test; bold: p < 0.05, not corrected. By benchmark n = 90 to 150.",
 )
+LONGER = of("cirf_full", "compare-updates-qwen2.5-0.5b")
+AFTER, SUBJECTS_AFTER, ITSELF = of("cirf_after_cot"), of("cirf_subjects_after_cot"), of("cirf_self")
+FAST, FASTER, LEAN = of("cirf_fast"), of("cirf_faster"), of("cirf_lean")
+FROM_PROSE = findings(
+    "from-prose",
+    "finding",
+    "verdict",
+    {
+        "`cirf_after_cot` above `cirf_full`": lambda: (
+            f"{gap(AFTER, CIRF)}, with twice the steps; against as many steps {gap(AFTER, LONGER)}, {verdict(AFTER, LONGER)}. "
+            "Words are not shown to be the cause"
+        ),
+        "with subjects": lambda: (
+            f"a start from the prose model adds {gap(SUBJECTS_AFTER, SUBJECTS)}, {verdict(SUBJECTS_AFTER, SUBJECTS)}; on "
+            f"CommonsenseQA {plus(SUBJECTS_AFTER, SUBJECTS, ('commonsense_qa',))}"
+        ),
+        "twice the steps": lambda: (
+            f"{gap(LONGER, HOST)}, {verdict(LONGER, HOST)}; validation loss rises: {loss(HOST)} after two epochs, {loss(LONGER)} "
+            "after four"
+        ),
+    },
+)
+SELF_FINDINGS = findings(
+    "self-training",
+    "finding",
+    "verdict",
+    {
+        "above the `cirf_full` that wrote its samples": lambda: (
+            f"{gap(of('cirf_self', SELF), HOST)}, without Coin Flip {gap(of('cirf_self', SELF), HOST, FOUR)}"
+        ),
+        "above three other seeds of `cirf_full`": lambda: (
+            f"{gap(ITSELF, CIRF)}; by seed {', '.join(plus(ITSELF, of('cirf_full', run)) for run in SEEDS)}; after Holm's "
+            "correction not significant"
+        ),
+        "against `sft_cot`": lambda: (
+            f"{gap(ITSELF, PROSE)}, {verdict(ITSELF, PROSE)}, with {tokens_share(FIVE, PROSE)(line('cirf_self'))} of its tokens; "
+            "lower on GSM8K and Coin Flip"
+        ),
+        "is it the steps?": lambda: f"not excluded: {gap(ITSELF, LONGER)} above `cirf_full` with 1,500 steps",
+        "is it the tokens?": lambda: (
+            f"no: the same rows without tokens (`self_results`) have {percent(FIVE)(line('self_results', SELF))} % and gain "
+            f"{apart(of('self_results', SELF), of('terse', SELF))} over `terse`"
+        ),
+        "out-of-domain": lambda: (
+            f"its rows without tokens are {apart(of('self_results', SELF), of('terse', SELF), OTHERS)} below `terse`; "
+            f"`cirf_self` {apart(ITSELF, COT, OTHERS)} below untrained prose"
+        ),
+        "Coin Flip": "its traces still end early; 6 of 200 rows changed, so its gain there is not explained",
+        "not measured": "results sampled from a model without tokens; more seeds",
+    },
+)
+
+
+def kept(key: str) -> str:
+    return f"{archived(of(key).folders[0]).data['compression']['methods'][key]['results_kept']:,}"
+
+
+PRUNING = findings(
+    "pruning",
+    "finding",
+    "verdict",
+    {
+        "the paper's criterion": lambda: (
+            f"`cirf_fast` less `cirf_full`: {gap(FAST, CIRF)}, `cirf_faster` {gap(FASTER, CIRF)}. It removes earlier results "
+            f"that the last one makes look useless (`13-4=9` before `9*4=36`): {plus(FAST, CIRF, ('multiarith',))} and "
+            f"{plus(FASTER, CIRF, ('multiarith',))} on MultiArith"
+        ),
+        "`cirf_lean` at one token more": lambda: (
+            f"{gap(LEAN, FAST)} above `cirf_fast`, {gap(LEAN, FASTER)} above `cirf_faster`; not significant after correction "
+            f"(Holm's p {p_holm(COMPARE, FIVE)(pair(LEAN, FAST))} and {p_holm(COMPARE, FIVE)(pair(LEAN, FASTER))})"
+        ),
+        "what `cirf_lean` loses": lambda: f"{gap(LEAN, CIRF)} to `cirf_full`, by GSM8K; nothing on MultiArith",
+        "its weakness": (
+            "one price for all rows: 301 of 464 GSM8K rows lose every result; of 64 test questions answered without a result 1 "
+            "is right"
+        ),
+        "results kept, of 4,117": lambda: f"{kept('cirf_fast')}, {kept('cirf_faster')} and {kept('cirf_lean')} (`cirf_lean`)",
+    },
+)
+LEARNED = findings(
+    "token-questions",
+    "question",
+    "answer",
+    {
+        "Token loss on held-out rows?": lambda: (
+            f"{loss(of('cirf_full', 'targets-cpu'), 'code_loss')} nats; "
+            f"{loss(of('result_first', 'targets-cpu'), 'code_loss')} after its result; "
+            f"{loss(of('weight_01', 'targets-cpu'), 'code_loss')} with weight 0.1, which also shortens traces"
+        ),
+        "Do faster rows help? (`finetune.new_token_lr_multiplier`)": (
+            "0.5B: 10 gives 58.8 % against 54.8 (+4.0 [-0.3, 8.3]); token loss stays 2.98. 135M, one epoch: loss 1.70 at 1, 0.99 "
+            "at 10, 1.03 at 50"
+        ),
+        "Do rows collapse with long results, as the paper fears?": (
+            "No. From no result to whole steps (8 to 100 tokens a row) bias share is 0.145 to 0.159, mean cosine -0.007 to "
+            "-0.011; before training 0.210, -0.016 (135M, 100 steps, `docs.research.reliance`)"
+        ),
+        "Do results depend on the tokens?": (
+            "Yes: exchanging them costs the trace 2.0 to 3.1 nats. The answer does not: 0.00 to 0.10"
+        ),
+    },
+    "The losses of the first row are from an archive; the other rows were written by hand.",
+)
 TOKEN_LOSS = Table(
     "token-loss",
     "method",
@@ -606,6 +917,79 @@ CODEBOOK = Table(
     "`cirf_full`, one training each; n = {small}, Wilson intervals, McNemar's exact test, bold: p < 0.05, not corrected. "
     "*mean*: of the three tasks.",
 )
+
+
+@cache
+def code_analysis(part: str, title: str) -> list[dict[str, Any]]:
+    """A table of the codes' analyses, which need more than an archive's answers."""
+    path = ROOT / "results" / "analyses-cpu" / "analysis.json"
+    tables = json.loads(path.read_text(encoding="utf-8"))[part]["tables"]
+    return next(table["rows"] for table in tables if table["name"] == title)
+
+
+def clustered(key: str, representation: str = "mean_centered") -> float:
+    """A measure of 32 codes against questions and tasks, by what is quantised."""
+    rows = code_analysis("clustering", "clustering")
+    found: float = next(row[key] for row in rows if (row["representation"], row["size"]) == (representation, 32))
+    return found
+
+
+def agreement_of_seeds() -> str:
+    found = sorted(row["ami"] for row in code_analysis("stability", "agreement") if row["between"] == "seeds")
+    return f"{found[0]:.2f} to {found[-1]:.2f}"
+
+
+CODES = findings(
+    "codes",
+    "finding",
+    "verdict",
+    {
+        "size": lambda: (
+            "8 to 128 codes do not differ; 512, with 6.9 steps a code, are "
+            f"{apart(analysed('sizes', 'codebook.size=512'), ANALYSED, SMALL)} lower; "
+            f"{code_analysis('codebook_size', 'codebook_use')[-1]['written_used']} of 512 are ever written"
+        ),
+        "what is quantised": "centred and raw steps do not differ in accuracy; the paper has 84.4 against 76.2 %",
+        "noise": lambda: (
+            f"{apart(analysed('representations', 'codebook.representation=random'), ANALYSED, SMALL)} lower, p = 0.23 corrected; "
+            "the paper has 68.4 %"
+        ),
+        "initialisation": "no row differs after correction",
+        "seeds 2 and 3": lambda: (
+            f"{percent(SMALL)(Line('', analysed('seeds', 'seed=2')))} and "
+            f"{percent(SMALL)(Line('', analysed('seeds', 'seed=3')))} % (seed 1: {percent(SMALL)(Line('', ANALYSED))}); their "
+            f"codes agree with AMI {agreement_of_seeds()}"
+        ),
+        "mean-centring removes the question": lambda: (
+            f"yes: AMI of code and question {clustered('ami'):.3f} centred, {clustered('ami', 'raw'):.3f} raw, "
+            f"{clustered('ami', 'question_centered'):.3f} less the question, {clustered('ami', 'random'):.3f} noise. On 530 rows "
+            "with Qwen † -0.003 against 0.268"
+        ),
+        "it does not remove the task": lambda: (
+            f"AMI of code and task {clustered('task_ami'):.3f} (0.198 on 530 rows †): data sets are worded differently"
+        ),
+        "one code throughout a rationale": lambda: (
+            f"{100 * clustered('collapsed'):.0f} % centred, {100 * clustered('collapsed', 'raw'):.0f} % raw (34 % on 530 rows †)"
+        ),
+        "geometry (bias share, mean cosine; paper in brackets) †": (
+            "centred 0.136, -0.013 (0.124, 0.009); raw 0.587, 0.324 (0.405, 0.164); noise 0.072, -0.027 (0.128, 0.000). Rows "
+            "hardly move in training"
+        ),
+        "codes are readable": "`divides`, `not flip`, `multiplies`, `adds`",
+        "balance splits frequent steps": ("`Initial state: the coin is heads up` has three codes; no model can predict which"),
+        "predictability, of 3.47 nats": lambda: (
+            "place 2.79, previous code 2.20, task 1.77, question 1.45, the step itself 0.30 †; `cirf_full` "
+            f"{loss(ANALYSED, 'code_loss')}"
+        ),
+        "errors against length †": "no correlation (0.07, n = 360): the untrained model is nearly always wrong",
+        "accuracy against tokens (the paper's scaling law) †": (
+            "25.5 points a doubling [19.7, 31.6], R² 0.85 over 14 models, a trend: points lie off it (p = 0.016)"
+        ),
+        "learning rate †": "1e-4 with four times as much for new rows is 5.0 above 4e-4 for all [1.1, 8.9]",
+        "stages shared by the sweep †": "of 150 stages 89 are made, 61 taken over",
+    },
+    "n = 360, one training each, McNemar's exact test. †: written by hand; no archive has it.",
+)
 VARIANTS = Table(
     "variants",
     "method",
@@ -667,6 +1051,263 @@ FEW_ROWS = Table(
     "One training each; n = 200, Wilson intervals, McNemar's exact test; always *no*: 55.0.",
 )
 
+
+@cache
+def voted() -> dict[str, Any]:
+    """Three trainings of `cirf_subjects` that vote, with prose where they differ."""
+    return uses.agreement(SUBJECTS.folders, PROSE.folders[0], SUBJECTS.key, PROSE.key, FIVE)
+
+
+@cache
+def routed() -> dict[str, Any]:
+    """A trace of `cirf_full`, or prose where the trace is long, in two trainings on the H100."""
+    return uses.cascade([(run, run) for run in of("cirf_full", *GPU[:2]).folders], CIRF.key, PROSE.key, FIVE)
+
+
+def vote(way: str) -> str:
+    """A rule of votes less prose, in points, bold if p < 0.05."""
+    found: Comparison = voted()["ways"][way]["difference"]
+    low, high = found.interval
+    return bounds(found.difference, low, high, strong=found.significant)
+
+
+ALONE, ALL_DIFFER, HALF = "votes alone", "prose where all differ", "the same at half"
+CASCADE = Table(
+    "cascade",
+    "rule",
+    {
+        "right, %": lambda row: f"{100 * voted()['ways'][row.texts[0]]['right']:.1f}",
+        "tokens, share of prose's": lambda row: f"{voted()['ways'][row.texts[0]]['share of tokens']:.2f}",
+        "− `sft_cot`, points": lambda row: vote(str(row.texts[0])),
+    },
+    [
+        Line("one training, mean of three", SUBJECTS, PROSE, texts=("one training",)),
+        Line("votes alone", SUBJECTS, PROSE, texts=(ALONE,)),
+        Line("prose where all differ, most costly first, up to half", SUBJECTS, PROSE, texts=(HALF,)),
+        Line("prose where all differ", SUBJECTS, PROSE, texts=(ALL_DIFFER,)),
+    ],
+    "n = {five} in-domain questions, mean of three orders; sign-flip test, bold: p < 0.05.",
+)
+
+
+def use(label: str, what: str, first: Trained, second: Trained, tasks: Tasks, seeds: str, meaning: str) -> Line:
+    """A difference of two methods for the table of uses."""
+
+    def effect() -> str:
+        return less(tasks)(pair(first, second))
+
+    return Line(label, first, texts=(what, effect, lambda: f"{compared(first, second, tasks).n:,}; {seeds}", meaning))
+
+
+def other_use(label: str, *texts: str | Callable[[], str]) -> Line:
+    return Line(label, CIRF, texts=texts)
+
+
+def long_traces() -> str:
+    low, high = routed()["difference"]["interval"]
+    return bounds(routed()["difference"]["difference"], low, high)
+
+
+def transitions() -> str:
+    areas = [run["auroc"]["transitions"] for run in routed()["runs"].values()]
+    return ", ".join(f"{value:.3f} [{low:.3f}, {high:.3f}]" for value, low, high in areas)
+
+
+BOTH = ("cirf_full_calculator", "terse_calculator")
+USES = Table(
+    "uses",
+    "question",
+    {"compared": text(), "effect [95 %]": text(1), "n; seeds": text(2), "verdict": text(3)},
+    [
+        other_use("1 More rows", "`cirf_full` − `terse`, points: 203 rows *", "**-9.0** [-15.0, -2.8]", "256; 1", "tokens worse"),
+        other_use("", "255 rows †", "-2.0 [-8.5, 4.5]", "200; 1", "not significant"),
+        use("", "530 rows", of("cirf_full", BASELINES), of("terse", BASELINES), THREE, "1", "tokens worse"),
+        other_use("", "240 rows of made sums (135M) †", "+4.2 [-0.0, 8.4]", "500; 1", "not significant (p = 0.06)"),
+        use("", "1,500 rows", CIRF, TERSE, FIVE, "3 and 1", "not significant; a gain above 0.1 is excluded"),
+        other_use("", "9,450 rows; 1.5B", "", "", "not measured"),
+        other_use(
+            "2 Search",
+            "samples that differ in functional tokens alone − samples of `terse`, pass@8 *",
+            *("-7.5 [-18.4, 4.1]", "40; 1", "not significant"),
+        ),
+        other_use("", "the same, majority of 8 *", "-7.5 [-21.7, 7.5]", "40; 1", "not significant"),
+        other_use("", "beam over functional tokens; a verifier", "", "", "not measured"),
+        other_use(
+            "3 Confidence",
+            "probability of functional tokens − of the answer, AUROC *",
+            *("**-0.12** [-0.21, -0.02]", "256; 1", "tokens worse"),
+        ),
+        other_use(
+            "", "probability of the trace: `cirf_full` − `terse`, AUROC *", "**-0.10** [-0.17, -0.03]", "256; 1", "tokens worse"
+        ),
+        other_use("", "the same on made sums (135M) †", "-0.05 [-0.10, 0.00]", "500; 1", "not significant"),
+        other_use("", "functional tokens added to all other scores, AUROC *", "**-0.03** [-0.05, -0.00]", "256; 1", "worse"),
+        other_use("", "unusual transitions, AUROC within a benchmark", transitions, "1,641; 2", "chance"),
+        other_use(
+            "",
+            lambda: f"cascade: prose where the trace is long − `sft_cot`, at {routed()['share_of_tokens']:.2f} of its tokens *",
+            long_traces,
+            lambda: f"{routed()['difference']['n']:,}; 2",
+            "not significant; +2 is excluded",
+        ),
+        other_use(
+            "",
+            "votes of three `cirf_subjects`, prose where all differ − `sft_cot` *",
+            *(lambda: vote(ALL_DIFFER), "580; 3", "better than prose"),
+        ),
+        other_use("", "the same, at half of its tokens", lambda: vote(HALF), "580; 3", "not significant (p = 0.08)"),
+        *(
+            use(label, f"calculator − none: `{key}`", of(f"{key}_calculator"), of(key), FIVE, "1", "helps both")
+            for label, key in (("4 Functions that do", "cirf_full"), ("", "terse"))
+        ),
+        use("", "`cirf_full` − `terse`, both with it", of(BOTH[0]), of(BOTH[1]), FIVE, "1", "not significant"),
+        other_use(
+            "",
+            "steps whose operation is the token's own: made sums (135M) †",
+            *("100 %", "500; 1", "a token that calls it is the calculator"),
+        ),
+        use(
+            "5 Tokens that carry",
+            "`cirf_bare` − `direct_sft`",
+            of("cirf_bare"),
+            DIRECT,
+            FIVE,
+            "1",
+            "not significant; +3 is excluded",
+        ),
+        other_use("", "warm-up with an attention mask", "", "", "not measured"),
+        use(
+            *("6 Predictable codes", "`cirf_full` (2.2 nats) − `shuffled` (3.9)", CIRF, of("shuffled"), FIVE, "3 and 1"),
+            "not significant",
+        ),
+        use("", "`cirf_full` − `single` (0.3)", CIRF, of("single"), FIVE, "3 and 1", "not significant"),
+        use("", "8 codes − 32 (135M)", analysed("sizes", "codebook.size=8"), ANALYSED, SMALL, "1", "not significant"),
+        use(
+            *(
+                "7 Longer than learned",
+                "`cirf_subjects` − `terse_subjects`, Coin Flip, by question",
+                SUBJECTS,
+                TERSE_SUBJECTS,
+                COIN,
+            ),
+            *("3", "p = 0.040, not corrected"),
+        ),
+        other_use(
+            "",
+            "the same, by training",
+            lambda: by_training(COIN)(pair(SUBJECTS, TERSE_SUBJECTS)),
+            *("3 trainings", "not significant"),
+        ),
+    ],
+    "Qwen2.5-Coder-0.5B unless a row says otherwise. Bold: the interval excludes 0, uncorrected. *580; 3 and 1*: three trainings "
+    "of the first method, one of the second. †: no archive.",
+)
+
+FLAT = of("sim_cot_mean", "compare-sim-mean-qwen2.5-0.5b")
+DIAGNOSES = Table(
+    "diagnoses",
+    "method",
+    {"what was seen": text(), "cause, and how sure": text(1)},
+    [
+        other_use(
+            "`pause`, `filler`",
+            "level with `direct_sft`, with one, five or ten pauses or dots",
+            "extra positions do not help here",
+        ),
+        other_use(
+            "`coconut`",
+            lambda: (
+                f"level with `direct_sft`; good at CommonsenseQA ({percent(('commonsense_qa',))(line('coconut'))} %), poor at "
+                "arithmetic"
+            ),
+            "six latent thoughts, few steps",
+        ),
+        other_use(
+            "`codi`",
+            lambda: f"level with `direct_sft`; {gap(of('codi'), of('pause'))} to `pause`",
+            "trained at 1e-4, which its trials preferred; its paper makes five epochs at 8e-4",
+        ),
+        other_use(
+            "`icot_si`",
+            "level with `direct_sft`",
+            "all of the rationale is gone when it answers, after 60 % of the steps; the CIRF paper trains it for ten epochs",
+        ),
+        other_use(
+            "`sim_cot`",
+            lambda: f"{apart(of('sim_cot'), DIRECT)} below `direct_sft`; {gap(of('sim_cot'), of('coconut'))} to `coconut`",
+            lambda: (
+                "its second loss is a sum over a step's tokens and swamps the first: median gradient norm 124, `coconut` 6.7, "
+                f"clipped to 1. With `reduction: mean` it is {apart(FLAT, of('sim_cot'))} higher and level with `direct_sft`. "
+                "One training each; the gradients of the two losses were not measured apart"
+            ),
+        ),
+        other_use(
+            "`soft_cot`",
+            lambda: f"{apart(of('soft_cot'), DIRECT)} below `direct_sft`, level with the untrained `direct`",
+            "frozen backbone; the trained map (0.5 million weights) teaches the form of an answer, not to calculate",
+        ),
+        other_use(
+            "`sem_cot`",
+            lambda: f"{apart(of('sem_cot'), DIRECT)} below `direct_sft`, level with `soft_cot` and `direct`",
+            "frozen backbone; training its assistant (107 million weights) overfits: answer loss 1.20 behind the map alone, 1.24 "
+            "and 1.21 after one and two epochs. At the publication's 1e-5 not better (530 rows: +0.8 [-1.4, 2.9])",
+        ),
+        other_use(
+            "`token_skip`",
+            lambda: f"{apart(of('token_skip'), PROSE)} below prose; loops out of domain",
+            lambda: (
+                "six ratios of 250 rows each are few: asked for all words it is still "
+                f"{apart(of('token_skip_10', BASELINES), of('sft_cot', BASELINES), THREE)} below prose (530 rows). Random words "
+                f"are not worse ({gap(of('token_skip_random', BASELINES), of('token_skip', BASELINES), THREE)})"
+            ),
+        ),
+        other_use("`chain_of_draft`, untrained", "half of `cot`", "its authors report the same of small models"),
+        other_use(
+            "`cot`, untrained",
+            lambda: f"{percent(FIVE)(line('cot'))} %; truncated {rate(THREE, 'truncated')(line('cot', BASELINES))} % (530 rows)",
+            "best out of domain",
+        ),
+        other_use(
+            "`direct_sft`",
+            lambda: f"{percent(FIVE)(line('direct_sft'))} %; arithmetic near zero",
+            "a single pass does not calculate",
+        ),
+        other_use(
+            "`sft_cot`",
+            lambda: f"{percent(FIVE)(line('sft_cot'))} %",
+            "learns what it is given: 64 of 64 of its own training questions (`docs.research.overfit`)",
+        ),
+    ],
+    COUNTED,
+)
+
+HELPS = findings(
+    "helps",
+    "change",
+    "effect in-domain, points",
+    {
+        "results as calculations (`24*2=48`) instead of values (`48`)": lambda: gap(HOST, VALUED),
+        "writing each step's subject": lambda: f"{gap(SUBJECTS, CIRF)}, all on Coin Flip",
+        "self-training on correct traces": lambda: (
+            f"{gap(of('cirf_self', SELF), HOST)}; against training twice as long {gap(ITSELF, LONGER)}, {verdict(ITSELF, LONGER)}"
+        ),
+        "a calculator while answering": lambda: (
+            f"{plus(of('sft_cot_calculator'), PROSE)} for prose, {plus(of(BOTH[0]), of('cirf_full'))} for `cirf_full`"
+        ),
+        "eight votes of `cirf_subjects_after_cot`": (
+            "+1.0 [-4.7, 6.7] against prose, in 0.23 of its time ([by hand](research/method.md#votes))"
+        ),
+        "[votes of three trainings](what-functional-tokens-are-good-for.md#a-cascade) of `cirf_subjects`, else prose": lambda: (
+            f"{vote(ALL_DIFFER).replace('*', '')} against prose, at {voted()['ways'][ALL_DIFFER]['share of tokens']:.2f} "
+            "of its tokens"
+        ),
+        "pruning by the whole trace's loss instead of the answer's": (
+            "not significant after correction ([pruning](research/method.md#pruning))"
+        ),
+    },
+    "n = 610, or {five} over three seeds; exact tests, not corrected.",
+)
+
 COSTS = {
     "soft_cot": "",
     "direct_sft": "",
@@ -706,6 +1347,8 @@ COST = Table(
 TABLES = (
     *(SUMMARY, METHODS, PAIRS, tested("holm", TESTED, FIVE), tested("holm-others", TESTED_OTHERS, OTHERS)),
     *(BY_SEED, SHARES, over("over-seeds", FIVE), over("over-seeds-others", OTHERS), trainings(), CONTROLS),
+    *(TARGETS, AGAINST, QUESTIONS, STATES, OUTSIDE, FROM_PROSE, SELF_FINDINGS, PRUNING, LEARNED),
+    *(HELPS, USES, CASCADE, DIAGNOSES, CODES),
     *(GPU_SEEDS, GPU_PAIRS, AGAINST_PROSE, MACHINES, RATES, VALUE_TABLE, VARIED, TOKEN_LOSS, TOKEN_START),
     *(LATENT, BASELINE_TABLE, CODEBOOK, VARIANTS, scaled(), OUT_OF_DOMAIN, FEW_ROWS, COST),
 )

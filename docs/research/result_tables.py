@@ -47,12 +47,15 @@ class Trained:
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a table: its label, the method shown, the method it is compared with, and hand-written cells."""
+    """A line of a table: its label, the method shown, the method it is compared with, and cells of words.
+
+    A function among ``texts`` returns words with numbers of the archives.
+    """
 
     label: str
     first: Trained
     second: Trained | None = None
-    texts: tuple[str, ...] = ()
+    texts: tuple[str | Callable[[], str], ...] = ()
 
 
 Cell = Callable[[Line], str]
@@ -62,7 +65,7 @@ Cell = Callable[[Line], str]
 class Table:
     """A table: ``head`` is the heading of the labels; ``columns`` maps each heading to what fills it.
 
-    ``caption`` may hold names of task groups in braces, which become the first line's number of questions.
+    ``caption`` may be empty, or hold names of task groups in braces, which become the first line's number of questions.
     """
 
     name: str
@@ -79,7 +82,8 @@ def shares(trained: Trained, tasks: Tasks) -> dict[str, float]:
 
 
 @cache
-def _compared(first: Trained, second: Trained, tasks: Tasks) -> Comparison:
+def compared(first: Trained, second: Trained, tasks: Tasks) -> Comparison:
+    """The first less the second, paired by question."""
     return over_runs.difference(shares(first, tasks), shares(second, tasks))
 
 
@@ -102,7 +106,7 @@ def accuracy(tasks: Tasks) -> Cell:
 
     def cell(line: Line) -> str:
         value, n = _accuracy(line.first, tasks)
-        return _bounds(value, *wilson(value * n, n), sign="")
+        return bounds(value, *wilson(value * n, n), sign="")
 
     return cell
 
@@ -110,6 +114,11 @@ def accuracy(tasks: Tasks) -> Cell:
 def percent(tasks: Tasks) -> Cell:
     """Accuracy in percent, without an interval."""
     return lambda line: f"{100 * _accuracy(line.first, tasks)[0]:.1f}"
+
+
+def percent_each(tasks: Tasks) -> Cell:
+    """Accuracy of each training in percent."""
+    return lambda line: ", ".join(percent(tasks)(Line("", Trained(line.first.key, (run,)))) for run in line.first.runs)
 
 
 def average(tasks: Tasks) -> Cell:
@@ -144,8 +153,8 @@ def less(tasks: Tasks, other: Trained | None = None) -> Cell:
         second = _second(line, other)
         if second == line.first:
             return ""
-        found = _compared(line.first, second, tasks)
-        return _bounds(found.difference, *found.interval, strong=found.significant)
+        found = compared(line.first, second, tasks)
+        return bounds(found.difference, *found.interval, strong=found.significant)
 
     return cell
 
@@ -157,7 +166,7 @@ def points(tasks: Tasks, other: Trained | None = None) -> Cell:
 
 def p_value(tasks: Tasks) -> Cell:
     """The p-value of the paired test, not corrected."""
-    return lambda line: _p(_compared(line.first, _second(line, None), tasks).p)
+    return lambda line: _p(compared(line.first, _second(line, None), tasks).p)
 
 
 def p_holm(run: str, tasks: Tasks) -> Cell:
@@ -176,7 +185,7 @@ def by_training(tasks: Tasks) -> Cell:
     def cell(line: Line) -> str:
         methods = line.first.key, _second(line, None).key
         found = over_runs.spread(over_runs.by_training(line.first.folders, methods, tasks))
-        return _bounds(*found, strong=found[1] > 0 or found[2] < 0)
+        return bounds(*found, strong=found[1] > 0 or found[2] < 0)
 
     return cell
 
@@ -262,11 +271,17 @@ def training_seconds() -> Cell:
 
 
 def text(place: int = 0) -> Cell:
-    """A hand-written cell."""
-    return lambda line: line.texts[place] if place < len(line.texts) else ""
+    """A cell of words."""
+
+    def cell(line: Line) -> str:
+        found = line.texts[place] if place < len(line.texts) else ""
+        return found if isinstance(found, str) else found()
+
+    return cell
 
 
-def _bounds(value: float, low: float, high: float, sign: str = "+", strong: bool = False) -> str:
+def bounds(value: float, low: float, high: float, sign: str = "+", strong: bool = False) -> str:
+    """A share with its interval, in points."""
     return f"{_strong(_points(value, sign), strong)} [{_points(low)}, {_points(high)}]"
 
 
@@ -284,7 +299,7 @@ def _p(value: float) -> str:
 
 
 def _count(line: Line, tasks: Tasks) -> int:
-    return len(shares(line.first, tasks)) if line.second is None else _compared(line.first, line.second, tasks).n
+    return len(shares(line.first, tasks)) if line.second is None else compared(line.first, line.second, tasks).n
 
 
 class _Counts(dict[str, str]):
@@ -303,7 +318,8 @@ def render(table: Table, groups: Mapping[str, Tasks]) -> str:
     lines = [[table.head, *table.columns], ["---"] * (1 + len(table.columns))]
     lines += [[line.label, *(cell(line) for cell in table.columns.values())] for line in table.lines]
     body = "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
-    return f"{body}\n\n{table.caption.format_map(_Counts(table.lines[0], groups))}\n"
+    caption = table.caption.format_map(_Counts(table.lines[0], groups))
+    return f"{body}\n\n{caption}\n" if caption else f"{body}\n"
 
 
 def filled(page: str, tables: Mapping[str, Table], groups: Mapping[str, Tasks]) -> str:

@@ -342,7 +342,8 @@ def agreement(runs: Sequence[Path], prose: Path, fast: str, slow: str, tasks: Se
         )
     slow_right = np.array([last[item]["correct"] for item in items])
     slow_tokens = np.array([last[item]["tokens"] for item in items], dtype=float)
-    ways: dict[str, list[tuple[Vector, Vector]]] = {"votes alone": [], "prose where all differ": [], "the same at half": []}
+    ways: dict[str, list[tuple[Vector, Vector]]] = {"one training": list(zip(right, tokens, strict=True))[: len(runs)]}
+    ways |= {"votes alone": [], "prose where all differ": [], "the same at half": []}
     for order in ((0, 1, 2), (1, 2, 0), (2, 0, 1)) if len(runs) == 3 else ((0, 1, 2), (1, 0, 2)):
         made, spent, apart = agreed(keys, right, tokens, order)
         both, cost = np.array([made, slow_right]), np.array([spent, slow_tokens])

@@ -118,7 +118,7 @@ def _share_cores(quiet: bool) -> None:
 
 @app.command()
 def quickstart(sets: Sets = None, out: Out = None, quiet: Quiet = False, as_json: Json = False) -> None:
-    """Train and compare small models on this machine, in minutes."""
+    """Train and compare small models on this machine."""
     run("quickstart", sets, None, out, quiet=quiet, as_json=as_json)
 
 
@@ -231,7 +231,7 @@ def check(
     trust: TrustCode = False,
     as_json: Json = False,
 ) -> None:
-    """Check data before training: usable rows, expected speed-up."""
+    """Check data before training: usable rows and speed-up."""
     look_only(trust)
     from cirf.commands.check import check as look
 
@@ -247,7 +247,7 @@ def init(
     columns: Columns = None,
     data: Data = None,
 ) -> None:
-    """Write a recipe for your own rows: cirf init mine.jsonl > mine.yaml."""
+    """Write a recipe for your own rows to standard output."""
     from cirf.commands.check import init as write
 
     write(file, model, data, columns)
@@ -328,7 +328,7 @@ def evaluate(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Evaluate a run's methods, or any model; run it again to resume."""
+    """Evaluate a run's methods, or any model."""
     _share_cores(quiet)
     from cirf.commands.evaluate import EvaluateOptions
     from cirf.commands.evaluate import evaluate as run_and_report
@@ -376,7 +376,7 @@ def probe(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Perturb functional tokens, thoughts or pauses, and compare answers."""
+    """Change what a model reasoned; see if the answer changes."""
     _share_cores(quiet)
     from cirf.commands.evaluate import EvaluateOptions, parse_probes
     from cirf.commands.evaluate import evaluate as run_and_report
@@ -399,7 +399,7 @@ def without_results(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Answer training and test questions with functional tokens alone."""
+    """Answer questions with functional tokens alone."""
     _share_cores(quiet)
     from cirf.commands.without_results import without_results as run_and_report
 
@@ -450,7 +450,7 @@ def export(
     method: Annotated[str, typer.Option("--method", help="With --format: whose rows.")] = "cirf_full",
     as_json: Json = False,
 ) -> None:
-    """Write a model for llama.cpp, or training rows for other trainers."""
+    """Write a GGUF file, or training rows for other trainers."""
     from cirf.commands import export as exporting
 
     if gguf is not None and trainer is None and out is None:
@@ -489,7 +489,7 @@ def push(
     trust: TrustCode = False,
     as_json: Json = False,
 ) -> None:
-    """Send a model, or its training rows, to the Hugging Face hub."""
+    """Send a model or its training rows to the model hub."""
     look_only(trust)
     from cirf.commands.export import push as send
 
@@ -523,12 +523,14 @@ def lm_eval(
 def ask(
     model: Annotated[Path, typer.Argument(help="A run's folder, or a model CIRF has trained.")],
     question: Annotated[str, typer.Argument(help="The question.")],
-    choice: Annotated[list[str] | None, typer.Option("--choice", help="An option, in order. Repeatable.")] = None,
+    choice: Annotated[
+        list[str] | None, typer.Option("--choice", help="An answer option of the question, in order. Repeatable.")
+    ] = None,
     budget: Annotated[int | None, typer.Option("--budget", min=0, metavar="N", help="At most N functional tokens.")] = None,
     results: Annotated[bool, typer.Option("--results/--no-results", help="Results between functional tokens, or none.")] = True,
     forbid: Forbid = None,
     at_most: AtMost = None,
-    grammar: Annotated[bool, typer.Option("--grammar", help="Constrain the answer to the form of traces.")] = False,
+    grammar: Annotated[bool, typer.Option("--grammar", help="Allow one trace and an answer only.")] = False,
     calculator: Annotated[bool, typer.Option("--calculator", help="Compute the number after an equals sign.")] = False,
     stream: Annotated[
         bool | None, typer.Option("--stream/--no-stream", help="Print the answer while it is generated (default: on a terminal).")
@@ -540,7 +542,7 @@ def ask(
     trust: TrustCode = False,
     as_json: Json = False,
 ) -> None:
-    """Ask a trained model a question; shows its trace and answer."""
+    """Ask a trained model one question."""
     from cirf.commands.ask import ask as answer
     from cirf.commands.ask import limits_of
 
@@ -578,7 +580,7 @@ def serve(
     trust: TrustCode = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print address and models as JSON once the server is ready.")] = False,
 ) -> None:
-    """Serve a model: an OpenAI-compatible API, and a page to try it."""
+    """Serve a model: an OpenAI-compatible API and a web page."""
     from cirf.commands.ask import limits_of
     from cirf.commands.serve import serve as run_and_report
     from cirf.serving.limits import Limits
@@ -591,7 +593,9 @@ def serve(
 def codes(
     folder: RunPath,
     text: Annotated[str | None, typer.Argument(help="A rationale to encode; without it, the codes are listed.")] = None,
-    question: Annotated[str | None, typer.Option("--question", help="Its question, for question-centred codes.")] = None,
+    question: Annotated[
+        str | None, typer.Option("--question", help="Its question, for codebook.representation question_centered.")
+    ] = None,
     choice: Annotated[
         list[str] | None,
         typer.Option("--choice", help="An option of its question, in order. Repeatable. Without any: a question that has none."),

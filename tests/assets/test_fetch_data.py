@@ -225,6 +225,13 @@ def test_a_file_without_a_checked_address_is_brought_by_hand(tmp_path: Path) -> 
     assert "there, brought by hand, 1 row, licence mit" in said.out
 
 
+def test_a_run_that_lacks_such_a_file_does_not_send_to_the_command_that_cannot_fetch_it(tmp_path: Path) -> None:
+    with pytest.raises(CirfError, match=r"no file coin_flip\.gpt-4o-mini .* has no address of it"):
+        find_file("coin_flip.gpt-4o-mini", str(tmp_path), "rationales.files")
+    with pytest.raises(CirfError, match=r"no file svamp\.palm .* fetch a public file with `cirf data get`"):
+        find_file("svamp.palm", str(tmp_path), "rationales.files")
+
+
 def test_what_somebody_brought_is_left_as_it_is(server: Server, tmp_path: Path) -> None:
     file = a_file(server)
     (tmp_path / "multiarith").mkdir()

@@ -282,11 +282,10 @@ def _print(made: dict[str, Any]) -> None:
     if made["total"]["share_segmentable"] is None and set(made["total"]["unusable"]) == {"no rationale"}:
         print("there are no rationales; add `rationale` to the rows, name rationales.files, or let `cirf init` plan a teacher")
     elif made["total"]["share_segmentable"] is not None:
-        share = 1 - made["total"]["share_segmentable"]
-        print(f"rationales that cannot be cut into steps: {share:.1%}")
+        print("segmentable: rationales that can be cut into steps; empty results: steps with no short result to keep")
         if made["updates"]["rows"]:
             print(made["updates"]["summary"])
-    print(f"tokens counted by {made['tokens_counted_by']}; the speed-up is the ratio of tokens to generate, not a measured time")
+    print(f"rationale, trace: mean tokens a row, by {made['tokens_counted_by']}; speed-up: their ratio, not a measured time")
 
 
 def _share(value: float | None) -> str:

@@ -97,7 +97,7 @@ def _one(file: DataFile, folder: Path, progress: Progress) -> PresentFile:
         if (known["sha256"], known["asked"], known["format"]) == (found, file.origin, _FORMAT):
             return PresentFile(file, "there", known["rows"], found, tuple(known["origin"]))
     if file.by_hand:
-        raise CirfError("it has no address that could be checked; put it there by hand")
+        raise CirfError("it has no checked address; bring it or rows of your own, or leave it out of rationales.files")
     for other in file.after:
         if not (folder / other).is_file():
             raise CirfError(f"{other}, which it is made from, is missing")

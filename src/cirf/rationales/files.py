@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cirf.assets import data_folder
+from cirf.assets.benchmarks import catalogue
 from cirf.errors import CirfError
 from cirf.rationales.thoughts import rationale_of
 from cirf.records import Problem
@@ -42,8 +43,12 @@ def find_file(name: str, data: str | None, what: str) -> Path:
             return path
     places = ", ".join(str(path) for path in tried[::2])
     raise CirfError(
-        f"{what}: no file {name} (looked for {places}, each also with .jsonl); correct the name, "
-        "give --data DIR, or fetch a public file with `cirf data get`"
+        f"{what}: no file {name} (looked for {places}, each also with .jsonl); correct the name, give --data DIR, or "
+        + (
+            "bring rows of your own or leave it out: `cirf data get` has no address of it"
+            if any(file.by_hand and name.removesuffix(".jsonl") in file.names for file in catalogue())
+            else "fetch a public file with `cirf data get`"
+        )
     )
 
 
