@@ -202,12 +202,14 @@ def test_the_python_of_the_pages_names_what_there_is() -> None:
 
 LONG = {
     "docs/how-to/other-trainers.md",
+    "docs/how-to/own-formats.md",
     "docs/how-to/steering.md",
     "docs/tutorials/own-data.md",
     "docs/reference/analyze.md",
+    "docs/reference/evaluation.md",
     "docs/reference/votes-and-probes.md",
 }
-"""They train, draw votes or make all analyses, as other tests do."""
+"""They train, evaluate, draw votes or make all analyses, as other tests do."""
 RUN = [
     pytest.param(page, marks=[pytest.mark.slow] if page in LONG else [])
     for page in sorted({block.page for block in blocks("bash") if not block.not_run and any(commands(block))})

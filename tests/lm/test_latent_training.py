@@ -70,7 +70,7 @@ def prompts(tokenizer: Any) -> list[str]:
     return [prompt_text(tokenizer, text) for text in asked]
 
 
-@pytest.mark.parametrize("kind", ["llama", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("qwen2", "gpt2")), "gemma2"])
+@pytest.mark.parametrize("kind", [*(pytest.param(kind, marks=pytest.mark.slow) for kind in ("llama", "qwen2", "gpt2")), "gemma2"])
 def test_answers_are_those_computed_without_a_cache_however_they_are_asked_for(tiny: Any, kind: str) -> None:
     model, tokenizer, (_, end) = prepared(tiny, kind)
     asked, thinking = prompts(tokenizer), LatentPrefiller(model, tokenizer, LATENT)

@@ -55,15 +55,9 @@ def build_tokenizer(template: str | None = CHATML) -> Any:
 
 
 def build_model(
-    kind: str = "llama",
-    tied: bool = True,
-    rows: int = 448,
-    seed: int = 0,
-    scale: float = 4.0,
-    width: int = 32,
-    layers: int = 2,
+    kind: str = "llama", tied: bool = True, rows: int = 448, seed: int = 0, scale: float = 4.0, width: int = 32
 ) -> Any:
-    """``llama``, ``qwen2``, ``gpt2`` or ``gemma2`` (scaled embeddings, soft-capped logits): 4 heads, float32."""
+    """``llama``, ``qwen2``, ``gpt2`` or ``gemma2`` (scaled embeddings, soft-capped logits): 2 layers, 4 heads, float32."""
     import transformers as t
 
     torch.manual_seed(seed)
@@ -71,7 +65,7 @@ def build_model(
     grouped = {
         "hidden_size": width,
         "intermediate_size": 2 * width,
-        "num_hidden_layers": layers,
+        "num_hidden_layers": 2,
         "num_attention_heads": 4,
         "num_key_value_heads": 2,
         "max_position_embeddings": 256,
@@ -85,7 +79,7 @@ def build_model(
         config = t.Gemma2Config(**common, **grouped, head_dim=width // 4, final_logit_softcapping=5.0, sliding_window=64)
     else:
         quiet = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
-        config = t.GPT2Config(**common, n_embd=width, n_layer=layers, n_head=4, n_positions=256, **quiet)
+        config = t.GPT2Config(**common, n_embd=width, n_layer=2, n_head=4, n_positions=256, **quiet)
     model = t.AutoModelForCausalLM.from_config(config, attn_implementation="sdpa" if kind != "gemma2" else "eager")
     with torch.no_grad():  # larger than usual, so that a tiny model's outputs differ and its logits cap
         for parameter in model.parameters():
