@@ -206,10 +206,9 @@ LONG = {
     "docs/how-to/steering.md",
     "docs/tutorials/own-data.md",
     "docs/reference/analyze.md",
-    "docs/reference/evaluation.md",
     "docs/reference/votes-and-probes.md",
 }
-"""They train, evaluate, draw votes or make all analyses, as other tests do."""
+"""They train, draw votes or make all analyses, as other tests do."""
 RUN = [
     pytest.param(page, marks=[pytest.mark.slow] if page in LONG else [])
     for page in sorted({block.page for block in blocks("bash") if not block.not_run and any(commands(block))})
