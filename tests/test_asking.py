@@ -187,7 +187,8 @@ def kinds(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory) 
         "soft_cot": {"settings": {"guide": str(folder / "guide"), "n": 2}},
     }
     methods = ["cirf_full", "sft_cot", "coconut", "soft_cot"]
-    recipe = workshop.recipe(folder / "r.yaml", methods=methods, variants=variants, finetune__epochs=3.0)
+    rows = tinyrun.write_jsonl(folder / "train.jsonl", tinyrun.sums(16))
+    recipe = workshop.recipe(folder / "r.yaml", train=rows, methods=methods, variants=variants, finetune__epochs=3.0)
     said = tinyrun.cirf("run", recipe, "--until", "models", "--out", folder / "run")
     assert said.code == 0, said.err
     return folder / "run"

@@ -237,7 +237,9 @@ NOWHERE: dict[str, tuple[dict[str, Any], str, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", NOWHERE)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name == "a rate that explodes" else []) for name in NOWHERE]
+)
 def test_a_stage_that_cannot_go_on_keeps_what_is_finished(workshop: tinyrun.Workshop, tmp_path: Path, name: str) -> None:
     keys, says, stage = NOWHERE[name]
     run = tmp_path / "run"

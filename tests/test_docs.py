@@ -200,6 +200,7 @@ def test_the_python_of_the_pages_names_what_there_is() -> None:
 
 LONG = {
     "docs/how-to/other-trainers.md",
+    "docs/how-to/own-formats.md",
     "docs/how-to/steering.md",
     "docs/tutorials/own-data.md",
     "docs/reference/analyze.md",

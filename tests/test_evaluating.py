@@ -186,6 +186,7 @@ def test_a_file_of_rows_is_a_task_to_test_on(workshop: tinyrun.Workshop, tmp_pat
     assert "Protocol quick: the first 50 problems of a task, greedy" in page and "Partial: test, 8 of 50" in page
 
 
+@pytest.mark.slow
 def test_a_limit_makes_a_protocol_partial_and_is_in_the_saved_recipe(finished: Path, tmp_path: Path) -> None:
     one = ("--method", "direct_sft", "--set", "evaluate.sampled.runs=0")
     report = evaluated(tmp_path / "out", finished, "--protocol", "full", "--limit", "3", *one)
@@ -353,7 +354,7 @@ def test_a_test_cut_from_the_training_file_stays_the_one_that_was_cut(workshop: 
         "TASK = Task(name='m', title='m', summary='s', answer='number', rule=lambda *_: '', row=row, files=FILES)\n"
     )
     for name, entry in (("jsonl", {"task": "jsonl", "train_file": str(workshop.train)}), ("own", {"task": str(own)})):
-        keys: dict[str, Any] = {"methods": ["direct_sft" if name == "jsonl" else "direct"], "evaluate__max_completion_tokens": 8}
+        keys: dict[str, Any] = {"methods": ["direct"], "evaluate__max_completion_tokens": 8}
         keys["evaluate__latency_questions"] = 0
         recipe = workshop.recipe(tmp_path / f"{name}.yaml", **keys, problems__tasks=[entry | {"name": "cut"}])
         run, out = tmp_path / name, tmp_path / f"{name}-again"

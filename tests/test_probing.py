@@ -119,6 +119,7 @@ def test_what_cannot_be_meant_is_refused(run: Path, tmp_path: Path) -> None:
     assert "apply to none of pause" in said("--method", "pause", "--probes", "swap")
 
 
+@pytest.mark.slow
 def test_an_evaluation_of_methods_without_any_leaves_a_runs_probes_out(run: Path, tmp_path: Path) -> None:
     asking = shutil.copytree(run, tmp_path / "run")
     text = (asking / "recipe.yaml").read_text()

@@ -741,8 +741,12 @@ def test_the_prompt_ends_with_the_opening_delimiter(run: tuple[Path, tinyrun.Sai
     assert not any("<cirf>" in row["prompt"] for row in read_rows(run[0] / "models" / "direct_sft" / "sft.jsonl"))
 
 
-def test_a_hopeless_training_ends_early_and_the_other_methods_go_on(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+def test_a_hopeless_training_ends_early_and_the_other_methods_go_on(
+    workshop: tinyrun.Workshop, few: Path, tmp_path: Path
+) -> None:
     keys = {
+        "train": few,
+        "problems__validation": 0.25,
         "methods": ["cirf_full", "direct_sft"],
         "variants": {"cirf_full": {"settings": {"budget": 4}}},  # constrained answers would all be well-formed
         "finetune__min_well_formed": 0.5,

@@ -32,18 +32,17 @@ for question in json.load(open(questions)):
 
 @pytest.fixture(scope="module")
 def learnt(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run whose tiny model knows 12 questions well enough to end its answers and to answer not all alike."""
+    """A run whose tiny model of traces knows 12 questions well enough to end its answers and to answer not all alike."""
     folder = tmp_path_factory.mktemp("learnt")
     rows = tinyrun.sums(12, steps=2)
     keys: dict[str, Any] = {
         "train": tinyrun.write_jsonl(folder / "train.jsonl", rows),
         "test": tinyrun.write_jsonl(folder / "test.jsonl", [row | {"question": f"{row['question']} Tell me."} for row in rows]),
-        "methods": ["cirf_full", "sft_cot"],
+        "methods": ["cirf_full"],
         "problems__validation": 0.0,
         "finetune__epochs": 60.0,
         "finetune__batch_size": 12,
         "finetune__learning_rate": 0.008,
-        "evaluate__max_new_tokens": 60,
         "evaluate__max_completion_tokens": None,
         "evaluate__latency_questions": 0,
     }
@@ -52,22 +51,22 @@ def learnt(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory)
     return folder / "run"
 
 
-@pytest.mark.parametrize(("method", "cap"), [("cirf_full", 24 + 32), ("sft_cot", 60)])
-def test_plain_generate_gives_the_answers_of_the_evaluation(learnt: Path, tmp_path: Path, method: str, cap: int) -> None:
-    rows = read_rows(learnt / "evaluation" / method / "sums.jsonl")
+def test_plain_generate_gives_the_answers_of_the_evaluation(learnt: Path, tmp_path: Path) -> None:
+    """For models of prose, see `test_equalities`."""
+    rows = read_rows(learnt / "evaluation" / "cirf_full" / "sums.jsonl")
     assert len(rows) == 12 and len({row["output"] for row in rows}) > 3 and sum(not row["truncated"] for row in rows) > 6
     (tmp_path / "questions.json").write_text(json.dumps([row["prompt"] for row in rows]))
-    done = tinyrun.python("-c", SCRIPT, learnt / "models" / method, f"{cap}", tmp_path / "questions.json", cwd=tmp_path)
+    done = tinyrun.python("-c", SCRIPT, learnt / "models" / "cirf_full", f"{24 + 32}", tmp_path / "questions.json", cwd=tmp_path)
     assert done.code == 0, done.err
     said = [json.loads(line) for line in done.out.splitlines()]
     assert [row["text"].removesuffix("<|im_end|>") for row in said] == [row["output"] for row in rows]
     assert [row["tokens"] for row in said] == [row["tokens"] for row in rows]
 
 
-def test_its_tokenizer_opens_the_trace_and_cuts_it_from_the_answer(learnt: Path) -> None:
+def test_its_tokenizer_opens_the_trace_and_cuts_it_from_the_answer(learnt: Path, finished: Path) -> None:
     from transformers import AutoTokenizer
 
-    tokenizer, prose = (AutoTokenizer.from_pretrained(learnt / "models" / name) for name in ("cirf_full", "sft_cot"))
+    tokenizer, prose = map(AutoTokenizer.from_pretrained, (learnt / "models" / "cirf_full", finished / "models" / "direct_sft"))
     rows = [row for row in read_rows(learnt / "evaluation" / "cirf_full" / "sums.jsonl") if row["well_formed"]]
     assert len(rows) > 2
     for row in rows:
@@ -80,9 +79,8 @@ def test_its_tokenizer_opens_the_trace_and_cuts_it_from_the_answer(learnt: Path)
         assert tokenizer.apply_chat_template(turns, tokenize=False) == prose.apply_chat_template(turns, tokenize=False)
 
 
-def test_the_folder_holds_nothing_that_needs_more_than_transformers(learnt: Path) -> None:
-    for method in ("cirf_full", "sft_cot"):
-        folder = learnt / "models" / method
+def test_the_folder_holds_nothing_that_needs_more_than_transformers(learnt: Path, finished: Path) -> None:
+    for folder in (learnt / "models" / "cirf_full", finished / "models" / "direct_sft"):
         config = json.loads((folder / "config.json").read_text())
         assert config["architectures"] == ["LlamaForCausalLM"] and "auto_map" not in config
         assert not list(folder.glob("*.bin")) and not list(folder.glob("*.pt")) and not list(folder.rglob("*.py"))

@@ -181,7 +181,7 @@ def test_what_is_trained_on(ran: Path) -> None:
     [
         ({"results__max_characters": 5}, {"results", "prepared/terse_equations", "models/terse_equations"}),
         ({"results__by": "none"}, {"results", "models/short"}),
-        ({"results__working": "keep"}, {"results", "models/short"}),
+        pytest.param({"results__working": "keep"}, {"results", "models/short"}, marks=pytest.mark.slow),
         ({"finetune__learning_rate": 0.02}, {"models/terse_equations", "models/short"}),
     ],
 )

@@ -79,7 +79,7 @@ def launch(folder: Path, processes: int, initialiser: str, units: float = math.i
         sys.exit("a process failed")
 
 
-@pytest.mark.parametrize("initialiser", ["sinkhorn", "kmeans"])
+@pytest.mark.parametrize("initialiser", ["sinkhorn", pytest.param("kmeans", marks=pytest.mark.slow)])
 def test_processes_find_the_codes_of_one_which_goes_on_from_theirs(tmp_path: Path, initialiser: str) -> None:
     together = tmp_path / "together"
     together.mkdir()

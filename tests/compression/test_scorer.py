@@ -59,6 +59,7 @@ def judged(request: pytest.FixtureRequest) -> tuple[Any, list[RowParts], list[Tr
     return model, [RowParts.of(feature, ids) for feature in features], traces, tokenizer, ids
 
 
+@functools.cache
 def _alone(model: Any, pieces: RowParts, kept: tuple[int, ...]) -> tuple[float, float]:
     """Answer's mean and the sum over results and answer, by one whole pass over one row."""
     ids, learned = list(pieces.head), []

@@ -120,7 +120,7 @@ def one_by_one(model: Any, decoder: Any, made: ExplainedObjective, size: int, me
     return torch.stack(groups).mean()  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("kind", ["llama", "qwen2", "gpt2"])
+@pytest.mark.parametrize("kind", ["llama", pytest.param("qwen2", marks=pytest.mark.slow), "gpt2"])
 @pytest.mark.parametrize("mean", [False, True])
 @pytest.mark.parametrize("price", [0, 4, 64])
 def test_groups_of_all_rows_in_as_many_passes_as_pad_little_are_each_by_itself(

@@ -67,7 +67,7 @@ def test_overfitted_on_four_rows_it_answers_them_and_stops(
     model = tiny.build_model(kind, tied, scale=12.0)
     ids = extend(model, tokenizer, None, schema.Vocabulary(alpha="mean"), 8, 0)
     rows = _rows(tokenizer, 4)
-    lora = {"lora": {"rank": 32, "alpha": 32}, "learning_rate": 1e-2, "epochs": 60} if adaptation == "lora" else {"epochs": 40}
+    lora = {"lora": {"rank": 32, "alpha": 32}, "learning_rate": 2e-2, "epochs": 35} if adaptation == "lora" else {"epochs": 40}
     section = _section(adaptation, warmup_steps=10, **lora)
     trained, history, timings = finetune(model, tokenizer, rows, rows[:3], TrainingSpec(section, "cirf_full", ids, tmp_path, 0))
     outputs = generate(trained, tokenizer, [row.prompt for row in rows], 20)

@@ -294,8 +294,7 @@ def plainly(model: Any, tokenizer: Any, vectors: torch.Tensor) -> tuple[int, ...
     return tuple(made[0].tolist())
 
 
-@pytest.mark.parametrize("kind", ["llama", "qwen2", "gpt2", "gemma2"])
-@pytest.mark.parametrize("size", [1, 5])
+@pytest.mark.parametrize(("kind", "size"), [("llama", 1), ("qwen2", 5), ("gpt2", 5), ("gemma2", 1)])
 def test_plain_generate_answers_the_vectors_as_the_loop_does(tiny: Any, kind: str, size: int) -> None:
     model, tokenizer, prompts = prepared(tiny, kind)
     thinking = LatentPrefiller(model, tokenizer, LATENT)

@@ -112,7 +112,7 @@ class Blind(LatentObjective):
 def taught(model: Any, tokenizer: Any, rows: list[Row], work: Path, **more: Any) -> Any:
     section = schema.Finetune(
         adaptation="full", epochs=more.pop("epochs", 200), batch_size=len(rows), gradient_accumulation_steps=1,
-        learning_rate=3e-3, warmup_steps=5, weight_decay=0.0, bf16=False,
+        learning_rate=more.pop("rate", 3e-3), warmup_steps=5, weight_decay=0.0, bf16=False,
     )  # fmt: skip
     return finetune(model, tokenizer, rows, [], TrainingSpec(section, "m", more.pop("new_ids", []), work, 0, **more))[0]
 
@@ -201,7 +201,7 @@ def test_who_answers_from_its_trace_gives_anothers_answer_to_anothers_trace(
     for place, question in enumerate(ASKED[:4]):
         prompt = prompt_text(tokenizer, question)
         rows += [Row(prompt, target) for target in (*targets, targets[place], targets[place])]
-    model = taught(model, tokenizer, rows, tmp_path, new_ids=ids, epochs=100)
+    model = taught(model, tokenizer, rows, tmp_path, new_ids=ids, epochs=40, rate=1e-2)
     names = token_names(4)
     prober = Prober(model, tokenizer, None, OfTrace(tokenizer, names, "follow"), ("drop", "shuffle", "swap", "truncate-1"), 0)
     prompts = [prompt_text(tokenizer, question) for question in ASKED[:4]]

@@ -150,7 +150,7 @@ def test_a_cost_is_taken_off_the_start_of_a_result_alone(made: tuple[Any, Any]) 
     [
         pytest.param(Steering(), marks=pytest.mark.slow),
         pytest.param(Steering(budget=2), marks=pytest.mark.slow),
-        Steering(results=False),
+        pytest.param(Steering(results=False), marks=pytest.mark.slow),
         pytest.param(Steering(budget=3, result_tokens=2), marks=pytest.mark.slow),
         Steering(result_tokens=2, at_most=((0, 0), (2, 1))),
     ],
