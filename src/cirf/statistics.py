@@ -23,9 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 if TYPE_CHECKING:
     import numpy as np
 
-DRAWS = 2000
-"""Samples drawn; 2.5 % of the means are then beyond an end, give or take 0.35 %."""
-
+DRAWS = 2000  # samples drawn; 2.5 % of the means are then beyond an end, give or take 0.35 %
 _AT_ONCE = 2**18  # values drawn at a time: as many as the caches hold
 _FEW = 16  # different values, of which it is quicker to draw how often each comes
 _ALPHA = 0.05
@@ -110,9 +108,7 @@ def mean_of_shares(tasks: Sequence[Sequence[float]]) -> Interval:
     return Interval(max(0.0, point - down), min(1.0, point + up))
 
 
-GROUPS = 20
-"""Groups left out in turn, or as many as there are units."""
-
+GROUPS = 20  # groups left out in turn, or as many as there are units
 Unit = TypeVar("Unit")
 
 
@@ -137,12 +133,8 @@ def interval(value: float, without: Sequence[float]) -> tuple[float | None, floa
     return value - reach, value + reach
 
 
-Z95 = 1.959963984540054
-"""The 97.5 % point of the normal distribution: two-sided 95 %."""
-
-NOISE = 0.05
-"""A p-value from here on is called noise."""
-
+Z95 = 1.959963984540054  # the 97.5 % point of the normal distribution: two-sided 95 %
+NOISE = 0.05  # a p-value from here on is called noise
 _Key = TypeVar("_Key")
 _MOST_RUNS = 64  # of one evaluation, whose means are recognised
 _EQUAL = 1e-9  # closer than this, gaps are alike
@@ -206,8 +198,7 @@ def wilson(successes: float, n: int) -> Interval:
     return Interval(low, high)
 
 
-mean = fmean
-"""The mean, free of the order of summation; ``ValueError`` on nothing."""
+mean = fmean  # the mean, free of the order of summation; `ValueError` on nothing
 
 
 def spread(values: Sequence[float]) -> float:

@@ -9,12 +9,8 @@ from cirf.analysis.source import Run
 from cirf.evaluation.harness import by_question
 from cirf.statistics import compare, mean, mean_of_shares, wilson
 
-Shares = Mapping[str, Mapping[str, float]]
-"""How often each question was solved, 0 to 1, by task and id."""
-
-TASK = "task:"
-"""The prefix of a task's name in the key of a column, so that no task takes the place of another column."""
-
+Shares = Mapping[str, Mapping[str, float]]  # how often each question was solved, 0 to 1, by task and id
+TASK = "task:"  # the prefix of a task's name in the key of a column, so that no task takes the place of another column
 FUNCTIONAL = ("cirf_full", "cirf_zero", "cirf_fast", "cirf_faster", "cirf_lean", "cirf_bare", "cirf_self")
 """Methods that write functional tokens, the plain one first."""
 

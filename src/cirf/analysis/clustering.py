@@ -104,9 +104,7 @@ _DIFFERENCES = (
     Column("difference", "Mean-centred less raw", "number", bounds=True),
     Column("reading", "Reading"),
 )
-Bag = tuple[str, str, list[int]]
-"""A rationale: its question, its task, its codes."""
-
+Bag = tuple[str, str, list[int]]  # a rationale: its question, its task, its codes
 Measured = tuple[dict[str, Any], list[Sequence[float]], list[str]]
 """A codebook's row, its measures without each group of questions, the questions."""
 
@@ -222,7 +220,7 @@ def _notes(effects: Sequence[Mapping[str, Any]]) -> list[str]:
     notes = [
         "Purity: share of the steps whose question (task) is the most frequent of their code; collapsed: share of the rationales"
         " of two steps or more with one code throughout, since a rationale of one step has no choice; intervals: jackknife over"
-        " groups of questions.",
+        " groups of questions."
     ]
     words = {"lower": "lowers", "higher": "raises", "not significant": "does not measurably change", "no interval": "changes"}
     for row in effects:

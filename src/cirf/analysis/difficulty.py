@@ -13,9 +13,7 @@ from cirf.pictures.style import style
 from cirf.pictures.table import Column, Table, with_ends
 from cirf.statistics import mean, wilson
 
-_FEW = 10
-"""Lengths with fewer questions are merged with the next shorter one."""
-
+_FEW = 10  # lengths with fewer questions are merged with the next shorter one
 _DIRECT = ("direct", "direct_sft")
 _COLUMNS = (
     Column("task", "Task"),

@@ -28,18 +28,11 @@ _NO_MATTER = (
 )
 """Keys that do not change codes, models and accuracies of a method."""
 
-_PRUNING = "compression"
-"""Keys that matter only to methods with pruned results."""
-
-_VARIANTS = "variants"
-"""Keys that matter only to a recipe's own variants."""
-
-PRUNED = ("cirf_zero", "cirf_fast", "cirf_faster", "cirf_lean")
-"""Those methods."""
-
+_PRUNING = "compression"  # keys that matter only to methods with pruned results
+_VARIANTS = "variants"  # keys that matter only to a recipe's own variants
+PRUNED = ("cirf_zero", "cirf_fast", "cirf_faster", "cirf_lean")  # those methods
 _LONG = 48
-_LONGEST_NAME = 60
-"""Bytes of a file's name that are made of labels and paths; longer ones are cut, with a hash of the whole."""
+_LONGEST_NAME = 60  # bytes of a file's name that are made of labels and paths; longer ones are cut, with a hash of the whole
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,9 +43,7 @@ NAMES = {
 }
 """The display name of every method."""
 
-BASELINE = "sft_cot"
-"""Prose trained on the same rows: the reference for the others."""
-
+BASELINE = "sft_cot"  # prose trained on the same rows: the reference for the others
 _SETTINGS: tuple[tuple[str, Any, str], ...] = (
     ("form", "equations", ", equations"),
     ("codes", "single", ", one token"),
@@ -60,8 +58,7 @@ _SETTINGS: tuple[tuple[str, Any, str], ...] = (
 _NO_TRACE = frozenset(("direct", "direct_sft", "pause", "filler", "icot_si", "coconut", "codi", "sim_cot", "soft_cot", "sem_cot"))
 """Methods that write no reasoning before the answer: they answer directly or reason in vectors."""
 
-Variants = Mapping[str, Mapping[str, Any]]
-"""A recipe's ``variants``."""
+Variants = Mapping[str, Mapping[str, Any]]  # a recipe's `variants`
 
 
 def base(name: str, variants: Variants) -> str:

@@ -39,8 +39,7 @@ _PAIR = (
     Column("p_holm", "p, Holm", "number"),
     Column("reading", "Reading"),
 )
-Tests = dict[tuple[str, str], Comparison]
-"""Comparisons by the names of two methods, the first at least as accurate as the second."""
+Tests = dict[tuple[str, str], Comparison]  # comparisons by the names of two methods, the first at least as accurate as the second
 
 
 def make(source: Source) -> AnalysisResult:

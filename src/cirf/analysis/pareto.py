@@ -20,17 +20,13 @@ from cirf.analysis.tradeoff import HALF, LONGEST, MethodPoint, PictureSize, draw
 from cirf.pictures.table import Column, Table, shown, with_ends
 from cirf.statistics import mean
 
-Point = dict[str, Any]
-"""A method's numbers on some tasks; keys that begin with ``_`` are for computing and in no table."""
-
+Point = dict[str, Any]  # a method's numbers on some tasks; keys that begin with `_` are for computing and in no table
 DOMAINS = {"in": "in domain", "out": "out of domain"}
 COSTS = {"seconds": "seconds an answer, one question at a time", "tokens": "generated tokens an answer"}
 """The axis labels of costs."""
 UNITS = {"seconds": "s", "tokens": "tokens"}
 
-_NAMED = 4
-"""Points that a sentence names, of those left out."""
-
+_NAMED = 4  # points that a sentence names, of those left out
 MEASURED = (
     Column("accuracy", "Accuracy, mean of tasks", "share", bounds=True),
     Column("seconds", "Time an answer", "seconds"),

@@ -28,9 +28,7 @@ if TYPE_CHECKING:
     from cirf.codebook.rows import Rows
 
 _FOLDS = 5
-_MOST = 6000
-"""Steps that are used, of whole rationales drawn by a seed: classifiers of hundreds of codes are slow."""
-
+_MOST = 6000  # steps that are used, of whole rationales drawn by a seed: classifiers of hundreds of codes are slow
 _STRENGTHS = (0.03, 0.3, 3.0)
 _PLACES = 8
 _WORDS = 2000

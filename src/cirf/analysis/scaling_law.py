@@ -31,12 +31,8 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-LEAST = 4
-"""Fewest points for a line: two always fit, and three hardly test it."""
-
-_ALIKE = 0.1
-"""Of token counts that differ by a smaller share a slope a doubling says nothing."""
-
+LEAST = 4  # fewest points for a line: two always fit, and three hardly test it
+_ALIKE = 0.1  # of token counts that differ by a smaller share a slope a doubling says nothing
 _UNITS = {"tokens": "doubling of the tokens", "seconds": "second"}
 _FITS = (
     Column("backbone", "Backbone"),

@@ -23,8 +23,7 @@ from cirf.analysis.names import display_names
 from cirf.store.jsonl import read_rows
 from cirf.store.view import RunView
 
-PAPER = "paper"
-"""The source of rows from the paper."""
+PAPER = "paper"  # the source of rows from the paper
 
 
 @cache
@@ -39,8 +38,7 @@ def published(table: str) -> list[dict[str, Any]]:
 
 
 Row = dict[str, Any]
-Tables = Mapping[str, Sequence[Row]]
-"""Rows of an evaluation, by task."""
+Tables = Mapping[str, Sequence[Row]]  # rows of an evaluation, by task
 
 
 class Run:

@@ -9,15 +9,10 @@ from cirf.pictures.canvas import SOFT, Mark, canvas, gid, marked, ticks
 from cirf.pictures.placing import place_names
 from cirf.pictures.style import FAMILIES
 
-LONGEST = 44
-"""Characters at which a name is cut in a picture; the description and the table have the full names."""
-
-FEW = 6
-"""Up to this many points are all named in the picture; of more, those on the front or named anyway."""
-
+LONGEST = 44  # characters at which a name is cut in a picture; the description and the table have the full names
+FEW = 6  # up to this many points are all named in the picture; of more, those on the front or named anyway
 _ROOM = 0.06
-_LEAST = 10.0
-"""Fewest percentage points that the axis of accuracy spans."""
+_LEAST = 10.0  # fewest percentage points that the axis of accuracy spans
 
 
 class PictureSize(NamedTuple):

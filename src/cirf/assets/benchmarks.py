@@ -49,12 +49,7 @@ def commonsense_options(paths: Sequence[Path], folder: Path) -> Iterator[Row]:
         letter = re.match(r"\s*\(([a-e])\)", ending)
         place = "abcde".index(letter[1]) if letter else len(row["choices"])
         if place < len(row["choices"]) and row["choices"][place] == row["answer"]:
-            yield {
-                "question": row["question"],
-                "rationale": rationale.strip(),
-                "answer": chr(65 + place),
-                "id": row["id"],
-            }
+            yield {"question": row["question"], "rationale": rationale.strip(), "answer": chr(65 + place), "id": row["id"]}
 
 
 def svamp_expressions(paths: Sequence[Path], folder: Path) -> Iterator[Row]:

@@ -13,8 +13,7 @@ from typing import Literal
 from cirf.errors import CirfError
 
 PREFIX = "bundled:"
-FORMAT = 2
-"""Version of the conversion; a folder of an earlier version is made again."""
+FORMAT = 2  # version of the conversion; a folder of an earlier version is made again
 
 
 @dataclass(frozen=True)
@@ -170,8 +169,7 @@ _ALL = (
     ),
 )
 
-ASSETS: dict[str, Asset] = {asset.name: asset for asset in _ALL}
-"""The bundled models by name."""
+ASSETS: dict[str, Asset] = {asset.name: asset for asset in _ALL}  # the bundled models by name
 
 
 def find(model: str) -> Asset:

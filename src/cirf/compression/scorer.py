@@ -26,12 +26,9 @@ from cirf.lm.decoding.prefix_cache import joined
 from cirf.lm.training.batches import Feature
 from cirf.lm.training.loss import IGNORED, only_at, summed, target_logits
 
-KeysValues = list[tuple[torch.Tensor, torch.Tensor]]
-"""A row's keys and values [h x s x d], a pair a layer."""
-
+KeysValues = list[tuple[torch.Tensor, torch.Tensor]]  # a row's keys and values [h x s x d], a pair a layer
 _COPIED = 16
-_CALL = 64
-"""Tokens that a processor computes in the time a call takes apart from them; an accelerator needs full batches."""
+_CALL = 64  # tokens that a processor computes in the time a call takes apart from them; an accelerator needs full batches
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +198,7 @@ class TraceScorer:
         self._remember(rows, made.past_key_values if self._caching else None, past, [results for results, _ in sums])
         return [
             Losses(
-                sum(answer) / max(1, len(answer)),
-                row.before + sum(results.values()) + sum(answer) if self._whole else math.nan,
+                sum(answer) / max(1, len(answer)), row.before + sum(results.values()) + sum(answer) if self._whole else math.nan
             )
             for row, (results, answer) in zip(rows, sums, strict=True)
         ]

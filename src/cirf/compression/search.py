@@ -25,9 +25,7 @@ from cirf.records import Record
 if TYPE_CHECKING:
     from cirf.compression.scorer import TraceScorer
 
-Selector = Literal["greedy", "joint"]
-"""What the search minimises: see `objective`."""
-
+Selector = Literal["greedy", "joint"]  # what the search minimises: see `objective`
 TIE = 1e-4
 """Losses (nats) that differ by less count as equal: of equal removals the earliest step's is taken, and equal is no rise."""
 

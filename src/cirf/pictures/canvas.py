@@ -163,8 +163,7 @@ def themed(svg: str, colours: Mapping[str, str]) -> str:
     return re.sub(r"((?:fill|stroke): )(#[0-9a-f]{6})\b", variable, svg)
 
 
-_WIDE = 24
-"""Letters of a label on one line."""
+_WIDE = 24  # letters of a label on one line
 
 
 class Dot(NamedTuple):
@@ -199,12 +198,7 @@ LOOKS = {
 
 
 def draw_dots(
-    name: str,
-    title: str,
-    axis: str,
-    lines: Sequence[tuple[str, Sequence[Dot]]],
-    form: Form,
-    legend: dict[str, str] | None = None,
+    name: str, title: str, axis: str, lines: Sequence[tuple[str, Sequence[Dot]]], form: Form, legend: dict[str, str] | None = None
 ) -> str:
     """A line a label with its marks; ``axis`` is what they measure, ``legend`` says what the looks mean."""
     scale = 100 if form in ("share", "points") else 1

@@ -37,23 +37,14 @@ for _step in _STEPS:
         _PLACES += [_Place(24, _up, "left", "center"), _Place(-24, _up, "right", "center")]
         _PLACES += [_Place(0, _up, "center", "bottom" if _up > 0 else "top")]
 
-_LEAD = 20
-"""A name that is farther from its point, in points, gets a line to it."""
-
-_FAR = 12.0
-"""How much worse a point of distance is than a square pixel of a line that is covered."""
-
+_LEAD = 20  # a name that is farther from its point, in points, gets a line to it
+_FAR = 12.0  # how much worse a point of distance is than a square pixel of a line that is covered
 _MARK, _NAME, _OUTSIDE, _BEYOND = 4.0, 6.0, 8.0, 64.0
 """How much worse it is to cover a mark or a name, and to leave the axes or the picture, than to cover a line."""
 
-_NEAR = 150.0
-"""How much worse a name is next to another mark, which would seem to be the one named."""
-
-_ROUNDS = 3
-"""How often each name is placed again given the others."""
-
-_DOTS = 12
-"""Number of places at which a line between two corners is kept clear."""
+_NEAR = 150.0  # how much worse a name is next to another mark, which would seem to be the one named
+_ROUNDS = 3  # how often each name is placed again given the others
+_DOTS = 12  # number of places at which a line between two corners is kept clear
 
 
 def place_names(

@@ -254,9 +254,7 @@ def _plain(value: Any) -> Any:
     return value.replace("\r\n", "\n").replace("\r", "\n") if isinstance(value, str) else value
 
 
-FEW = 10
-"""Codebooks with fewer training segments a code than this are marked."""
-
+FEW = 10  # codebooks with fewer training segments a code than this are marked
 FEW_COLUMN = Column("few", "Few segments")
 FEW_NOTE = f"Marked as of few segments: codebooks with fewer than {FEW} training segments a code."
 

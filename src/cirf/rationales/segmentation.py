@@ -44,9 +44,7 @@ Rule = Literal["auto", "ordinal", "line", "sentence", "option", "function"]
 LONG, TURNS = 800, 3
 """Characters and turns of thought (`wait`, `alternatively`) from which on ``auto`` cuts a rationale by function."""
 
-PAPER_SHARE_DROPPED = 0.008
-"""Share of the paper's rationales that did not fit its segmentation (A.2, CoT Collection)."""
-
+PAPER_SHARE_DROPPED = 0.008  # share of the paper's rationales that did not fit its segmentation (A.2, CoT Collection)
 _DEFAULTS = schema.Segments()
 _ANSWER_LINE = re.compile(r"(?:^|\s)####[^\n]*\Z")
 _ANSWER_FIRST = re.compile(  # "The answer is B." in front of the reasons for it

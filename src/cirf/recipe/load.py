@@ -223,11 +223,7 @@ def _drop_empty_sections(data: Any, section: type[Section]) -> None:
 
 
 def _explain(
-    errors: Sequence[ErrorDetails],
-    source: str,
-    document: Document,
-    overridden: Sequence[yaml_text.Path],
-    schema: type[Section],
+    errors: Sequence[ErrorDetails], source: str, document: Document, overridden: Sequence[yaml_text.Path], schema: type[Section]
 ) -> str:
     """One line for the first mistake to fix: a misspelt key before a missing one, then by line."""
     mistakes: dict[yaml_text.Path, ErrorDetails] = {}

@@ -19,8 +19,7 @@ from pydantic import AfterValidator, model_validator
 from cirf.recipe.keys import found, inner_section
 from cirf.recipe.schema import NAME, Recipe, Section, key
 
-_FILES = ("sweep.yaml", "sweep.json", "stages.jsonl", "analysis")
-"""Reserved names in a sweep's folder."""
+_FILES = ("sweep.yaml", "sweep.json", "stages.jsonl", "analysis")  # reserved names in a sweep's folder
 
 
 def _named(given: dict[str, Any]) -> dict[str, Any]:
@@ -53,8 +52,7 @@ def _is_section(name: str) -> bool:
 
 
 Grid = Annotated[dict[str, Any], AfterValidator(_named)]
-Overrides = Annotated[dict[str, Any], AfterValidator(_checked)]
-"""Values by the recipe's dotted keys."""
+Overrides = Annotated[dict[str, Any], AfterValidator(_checked)]  # values by the recipe's dotted keys
 
 
 class SweepPart(Section):
@@ -64,9 +62,7 @@ class SweepPart(Section):
     notes: str = key("", "The purpose of the part.")
     set: Overrides = key({}, "Dotted keys of the recipe with another value in every run of this part.")
     points: tuple[Overrides, ...] = key(
-        ({},),
-        "Settings that belong together: each entry is a group of the recipe's dotted keys with their values.",
-        min_length=1,
+        ({},), "Settings that belong together: each entry is a group of the recipe's dotted keys with their values.", min_length=1
     )
     grid: Grid = key(
         {},

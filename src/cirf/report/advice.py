@@ -23,15 +23,9 @@ from cirf.statistics import Comparison, compare
 
 Tables = Mapping[str, Sequence[Row]]
 
-DOUBT = 0.15
-"""A difference that is not significant and yet may be larger than this needs more questions."""
-
-ABOUT = 1.25
-"""Up to this multiple of the fewest tokens a method counts as equally short, and the more accurate one is used."""
-
-FEW_QUESTIONS = 100
-"""Fewer test questions are too few, whatever the result."""
-
+DOUBT = 0.15  # a difference that is not significant and yet may be larger than this needs more questions
+ABOUT = 1.25  # up to this multiple of the fewest tokens a method counts as equally short, and the more accurate one is used
+FEW_QUESTIONS = 100  # fewer test questions are too few, whatever the result
 _NAMED, _SHORT = 3, 40
 
 
@@ -205,8 +199,7 @@ def _percent(share: float) -> str:
 
 
 _DIRECT = ("direct_sft", "direct")
-_INSTEAD = ("cot", "direct_sft", "direct")
-"""The comparison of a method if no prose was trained on the same rows."""
+_INSTEAD = ("cot", "direct_sft", "direct")  # the comparison of a method if no prose was trained on the same rows
 
 
 def read_verdict(

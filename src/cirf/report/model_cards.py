@@ -78,8 +78,7 @@ _HUB = {
 }
 """Hub ids of the bundled backbones, all Apache-2.0."""
 
-_COMPARED = ("sft_cot", "direct_sft", "cot")
-"""Methods that a card compares the model with."""
+_COMPARED = ("sft_cot", "direct_sft", "cot")  # methods that a card compares the model with
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,11 +151,7 @@ def model_card(method: str, recipe: Mapping[str, Any], known: ModelFacts) -> str
 
 
 def card_from_report(
-    method: str,
-    report: Mapping[str, Any],
-    functions: Mapping[str, Any] | None = None,
-    latents: int = 0,
-    guide: str | None = None,
+    method: str, report: Mapping[str, Any], functions: Mapping[str, Any] | None = None, latents: int = 0, guide: str | None = None
 ) -> str:
     """The card of one method from `collect.collect`'s dict."""
     trained = report["training"].get(method) or {}

@@ -40,9 +40,7 @@ TASKS: Registry[Task] = Registry(
     },
 )
 
-JSONL = "jsonl"
-"""The task name in a recipe for a user's own file."""
-
+JSONL = "jsonl"  # the task name in a recipe for a user's own file
 __all__ = ["JSONL", "OWN", "TASKS", "get", "names", "resolve"]
 
 

@@ -16,8 +16,7 @@ from cirf.records import Problem
 if TYPE_CHECKING:
     from cirf.tasks.task import Task
 
-MARK = "####"
-"""Stands between the steps and the answer."""
+MARK = "####"  # stands between the steps and the answer
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,10 +96,7 @@ _PASSES = 100  # a bound on time: each pass removes one layer of nested marks
 
 # Patterns that a pass could change; most short texts have none, and testing once is cheaper than substituting.
 _ACTIVE = r"[^\n -~]|[\\_`]|\{,|\*[*A-Za-z\"'(]|\$[^$\n]*\$|^[-*# ]| $|  |===|--\||\[asy|<br|\n{3}"
-_ACTIVE_FOR = {
-    "keep": re.compile(_ACTIVE, re.MULTILINE),
-    "drop": re.compile(_ACTIVE + "|<<", re.MULTILINE),
-}
+_ACTIVE_FOR = {"keep": re.compile(_ACTIVE, re.MULTILINE), "drop": re.compile(_ACTIVE + "|<<", re.MULTILINE)}
 
 
 def normalise(text: str, annotations: Annotations = "drop") -> str:

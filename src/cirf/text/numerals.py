@@ -65,9 +65,7 @@ _LATEX: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 )
 _EMPHASIS = re.compile(r"\*\*|__|`")
 
-UNREAD = "\ufffd"
-"""The replacement by `plain_numbers` of a number that is not read."""
-
+UNREAD = "\ufffd"  # the replacement by `plain_numbers` of a number that is not read
 _RUN = re.compile(r"(?<![0-9])[0-9]++(?:[.,'’_٬٫，][0-9]++)+")
 _READ = re.compile(r"[1-9][0-9]{0,2}(?:,[0-9]{3})+(?:\.[0-9]+)?|[0-9]+\.[0-9]+")
 _GROUPED = re.compile(
@@ -188,8 +186,7 @@ def with_points(text: str) -> str:
     return _LOCAL.sub(lambda match: match[0].replace(".", "").replace(",", "."), text.replace("{,}", ","))
 
 
-_LOOKED_AT = 8_000_000
-"""Characters of a set of texts that are looked at; of more, evenly spread texts."""
+_LOOKED_AT = 8_000_000  # characters of a set of texts that are looked at; of more, evenly spread texts
 
 
 def has_decimal_commas(texts: Sequence[str]) -> bool:

@@ -28,12 +28,8 @@ from cirf.tasks.steps import strip_annotations
 Data = dict[str, Any]
 Answered = Mapping[str, Sequence[Row]]
 
-SEGMENTS = 40
-"""Most different steps of a code that are kept for the explorer,"""
-
-LENGTH = 400
-"""and most characters of each."""
-
+SEGMENTS = 40  # most different steps of a code that are kept for the explorer,
+LENGTH = 400  # and most characters of each
 _ALL_SEGMENTS = 8000
 _FEWEST = 8
 
@@ -180,9 +176,7 @@ def _folder(run: RunView, size: int | None) -> Path | None:
     return run.at(next((name for name in there if name == f"codebook-{size}"), there[0])) if there else None
 
 
-MOST = 8
-"""Number of neighbours shown for a code."""
-
+MOST = 8  # number of neighbours shown for a code
 _DIGITS = 6
 
 
@@ -231,15 +225,9 @@ def _rank(item: tuple[Any, int]) -> tuple[int, Any]:
     return -item[1], item[0]
 
 
-LENGTHS = (4000, 2000, 1000, 500, 250)
-"""Limits of a text in characters; the longest with which all questions fit is used."""
-
-BUDGET = 3_000_000
-"""Characters of all questions together."""
-
-STEPS = 100
-"""Most steps shown of a functional trace; only truncated ones have more."""
-
+LENGTHS = (4000, 2000, 1000, 500, 250)  # limits of a text in characters; the longest with which all questions fit is used
+BUDGET = 3_000_000  # characters of all questions together
+STEPS = 100  # most steps shown of a functional trace; only truncated ones have more
 _AROUND = 60
 
 

@@ -46,8 +46,7 @@ from cirf.store.view import RunView
 
 Data = dict[str, Any]
 
-REFERENCE = "cirf_full"
-"""The method the others are compared with, where the run has it."""
+REFERENCE = "cirf_full"  # the method the others are compared with, where the run has it
 
 
 def collect(

@@ -44,10 +44,7 @@ def _name(content: str | None) -> dict[str, str | None]:
 
 
 def as_trained(
-    recipe: Mapping[str, Any],
-    settings: Mapping[str, Any] | None,
-    method: str,
-    codebook: Mapping[str, Any] | None = None,
+    recipe: Mapping[str, Any], settings: Mapping[str, Any] | None, method: str, codebook: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """A run's recipe with the settings of ``method``'s actual training.
 

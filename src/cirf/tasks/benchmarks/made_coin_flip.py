@@ -22,14 +22,10 @@ _LIST = (
     "Irene Isaac Jack James Jane Julia Karen Kevin Laura Leo Liam Linda Lucy Marco Maria Mark Mary Mia Nina Noah Nora Oliver "
     "Oscar Paul Peter Rachel Rosa Ruth Sam Sara Simon Sofia Tara Thomas Tina Tom Victor Wendy William Zoe"
 )
-NAMES = tuple(_LIST.split())
-"""Common first names; most are a single token."""
+NAMES = tuple(_LIST.split())  # common first names; most are a single token
 
 # Two writers' wordings of the three functions.
-START = (
-    "To begin with, the coin lies there heads up.",
-    "At the start the coin lies with heads facing up.",
-)
+START = ("To begin with, the coin lies there heads up.", "At the start the coin lies with heads facing up.")
 FLIP = (
     "{name} flips the coin, so it turns over from {old} to {new}.",
     "{name} turns the coin over, and now it shows {new} instead of {old}.",

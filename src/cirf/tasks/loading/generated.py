@@ -18,9 +18,7 @@ from cirf.records import Problem
 from cirf.tasks.loading.questions import exact_key
 from cirf.tasks.task import Task
 
-TRAIN_DEFAULT, TEST_DEFAULT = 1000, 200
-"""Rows generated if the recipe gives no number."""
-
+TRAIN_DEFAULT, TEST_DEFAULT = 1000, 200  # rows generated if the recipe gives no number
 _TEST_SHARE = 5  # one question in this many is for the test
 _PATIENCE = 5000  # indices in a row without a new question before the stream counts as exhausted
 

@@ -27,9 +27,7 @@ from cirf.records import Dropped, Problem
 from cirf.tasks.loading.load import LoadedProblems
 from cirf.tasks.loading.questions import question_key
 
-WORDS = 13
-"""Length of a run."""
-
+WORDS = 13  # length of a run
 NEAR = "question shares 13 words in a row with the test"
 _EXAMPLES = 5
 _MOST_HOLDERS = 20  # training questions remembered per run: a template's run has thousands, and any of them is an example

@@ -22,8 +22,7 @@ _LONGEST_ANSWER = 80  # characters of a target that is taken for a bare answer
 _LONGEST_TITLE = 2  # words before a full stop that ends no sentence: Dr. No, St. Louis
 _FEW_WORDS = 6  # behind a label; more are a sentence
 _OPENS = re.compile(  # not "No. of apples: 3", nor "Yes, let's see."
-    r"\W{0,3}(yes|no|true|false)\b(?!\.\s*(?:of\b|\d))(?!\W{1,4}(?:let|wait)\b)\**(?:[.,:;!]|\s[-–—])\**(?=\s+\S)",
-    re.IGNORECASE,
+    r"\W{0,3}(yes|no|true|false)\b(?!\.\s*(?:of\b|\d))(?!\W{1,4}(?:let|wait)\b)\**(?:[.,:;!]|\s[-–—])\**(?=\s+\S)", re.IGNORECASE
 )
 _LABEL = re.compile(
     r"(?:^|\n)[ \t#*_-]*(?:(?:final|grand|the)[ \t]+)?"

@@ -8,8 +8,7 @@ from typing import TypeVar
 
 _Answer = TypeVar("_Answer", bound=Hashable)
 
-SAID = r"(?=([^\n]{0,2000}))"
-"""In a pattern: the text after it on the line, as one group, up to 2,000 characters."""
+SAID = r"(?=([^\n]{0,2000}))"  # in a pattern: the text after it on the line, as one group, up to 2,000 characters
 _MOST = 200  # anchors that are read, the last ones: a model in a loop only repeats itself
 _HASHES = re.compile(r"####[ \t]*([^\n]*)")
 _BOXED = re.compile(r"\\boxed\s*\{")
@@ -36,8 +35,7 @@ _TAGGED = re.compile(
 )
 _BETWEEN_BOXES = re.compile(r"[\s$()\\]*(?:,|\bor\b|\band\b|\\text\s*\{\s*(?:or|and)\s*\})[\s$()\\]*\\boxed\s*\{")
 _ANSWER_TO_IS = re.compile(r"\banswer\s+(?:to|for|of|that|which)\s[^.:\n=]{0,160}?\bis\b\s*:?\s*" + SAID, re.IGNORECASE)
-ENCLOSED = frozenset({"boxed", "tagged"})
-"""Anchors that mark the end of their content."""
+ENCLOSED = frozenset({"boxed", "tagged"})  # anchors that mark the end of their content
 SENTENCE_END = re.compile(r"(?<=[.!?])(?<![\s(*][A-Z]\.)(?<!\bRs\.)[\"'”’)*]*\s+(?=[^\s])")
 
 

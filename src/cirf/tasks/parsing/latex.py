@@ -203,9 +203,7 @@ def normal_latex(text: str) -> str:
     return value if number_value(value) is not None else text
 
 
-LIMIT = 3.0
-"""Seconds of processor time for one pair; one that needs more is not equal."""
-
+LIMIT = 3.0  # seconds of processor time for one pair; one that needs more is not equal
 _CLOCK = 5 * LIMIT
 _START = 600.0  # seconds of wall time until the process is ready: a busy machine may take long to read sympy
 _LONGEST_EQUATION = 600  # characters; a longer text is no answer

@@ -19,8 +19,7 @@ _START = re.compile(
 _CLOSING_TAG = re.compile(r"</(?:final_)?answer>\s*$", re.IGNORECASE)
 _OPENING_TAG = re.compile(r"<(?:final_)?answer>", re.IGNORECASE)
 _EXPLAINS = re.compile(
-    r"\s*(\S[^\n]*)\n[\s*_#]*(?:explanation|explained|reason|reasoning|rationale|justification|note)\b[*_]*\s*:",
-    re.IGNORECASE,
+    r"\s*(\S[^\n]*)\n[\s*_#]*(?:explanation|explained|reason|reasoning|rationale|justification|note)\b[*_]*\s*:", re.IGNORECASE
 )
 _ASKS = re.compile(  # a line that opens another question
     r"^(?P<mark>[ \t>]*[#*_]*[ \t]*)(?:here(?:[’']s|[ \t]+is)[ \t]+)?"

@@ -222,8 +222,7 @@ _POWER = re.compile(
 _SCIENTIFIC = re.compile(r"[0-9]\s?[×x*·]\s?$|\\(?:times|cdot)\s?$")
 _LONGEST = 40  # characters of a power that is written out
 
-UNSETTLED = re.compile(r"\s?\^\s?[({\[]*\s?[-+]?(?:[0-9]|[a-z](?![a-z]))")
-"""The text after an unevaluated power."""
+UNSETTLED = re.compile(r"\s?\^\s?[({\[]*\s?[-+]?(?:[0-9]|[a-z](?![a-z]))")  # the text after an unevaluated power
 
 
 def worked_powers(text: str) -> str:

@@ -196,7 +196,7 @@ _HEDGE = re.compile(
 _FRONT = re.compile(r"\(([A-Za-z])\)|([A-Z])(?=[).:,;/&\]\"'”’]|\s*$|\s+-|\s*\(|\s+(?:because|since|is|or|and)\b)|([A-Z])(?=\s)")
 _JOINS = re.compile(
     r"\W{0,3}(?:(?P<strong>/|&|\+|,?\s*\b(?:and/or|or|as well as)\b)|(?P<weak>[,;]|,?\s*\band\b))\W{0,3}"
-    r"(?:(?:or|and|also|perhaps|possibly|maybe|either|options?|choices?|the|an?)\s+)*[\"'“‘(*]*",
+    r"(?:(?:or|and|also|perhaps|possibly|maybe|either|options?|choices?|the|an?)\s+)*[\"'“‘(*]*"
 )
 _SAYS_MORE = re.compile(
     r"(?:[\"'”’)*]*(?:,\s*|\s+(?:and|or)\s+)\(?[A-Z]\b){0,4}[\"'”’)*]*\s+"

@@ -19,8 +19,7 @@ _OPENS = re.compile(r"[.!?:\n][\s\"'“‘*(]*$")
 _DENIED = re.compile(r"(?:\b(?:not|never|no longer|no more|neither|nor|hardly|anything but)|n[’']t)\s+[\"'“‘*]*$", re.IGNORECASE)
 
 
-_Found = tuple[int, int, str]
-"""Start and end of a word in a text, and what it says."""
+_Found = tuple[int, int, str]  # start and end of a word in a text, and what it says
 
 
 def _without_reasons(text: str, found: list[_Found]) -> list[str]:
