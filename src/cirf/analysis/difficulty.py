@@ -83,9 +83,9 @@ def _rows(task: str, pairs: Sequence[Pair]) -> list[dict[str, Any]]:
     groups = group_by_length(sorted(pairs))
     rows = []
     for group in groups:
-        lengths = sorted({length for length, _, _ in group})
-        row: dict[str, Any] = {"task": task, "tokens": _span(lengths), "mean_tokens": mean([pair[0] for pair in group])}
-        row["n"] = len(group)
+        lengths = [length for length, _, _ in group]
+        span = "-".join(map(str, sorted({min(lengths), max(lengths)})))
+        row: dict[str, Any] = {"task": task, "tokens": span, "mean_tokens": mean(lengths), "n": len(group)}
         for key, place in (("error", 1), ("own_error", 2)):
             row[key] = mean([pair[place] for pair in group])
             row[f"{key}_low"], row[f"{key}_high"] = wilson(row[key] * len(group), len(group))
@@ -105,10 +105,6 @@ def group_by_length(pairs: Sequence[Pair]) -> list[list[Pair]]:
         else:
             groups.append(group)
     return groups
-
-
-def _span(lengths: Sequence[int]) -> str:
-    return str(lengths[0]) if len(lengths) == 1 else f"{lengths[0]}-{lengths[-1]}"
 
 
 def _correlation(pairs: dict[str, list[Pair]]) -> list[str]:

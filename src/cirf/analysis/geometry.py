@@ -10,7 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from cirf.analysis.accuracy import FUNCTIONAL
 from cirf.analysis.analysis import Analysis, AnalysisResult, MissingInputError
@@ -21,9 +23,6 @@ from cirf.pictures import table
 from cirf.pictures.canvas import Dot, draw_dots
 from cirf.pictures.table import Column, Table
 from cirf.store.files import parse_json
-
-if TYPE_CHECKING:
-    import numpy as np
 
 _WHOLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
@@ -57,15 +56,13 @@ def functional_rows(folder: Path, size: int, run: Run) -> dict[str, np.ndarray]:
 
 def parameters(folder: Path) -> int | None:
     """The number of parameters of a saved model, by its tensors' headers; ``None`` if it has no safetensors."""
-    from math import prod
-
     from safetensors import SafetensorError, safe_open
 
     total = 0
     for path in sorted(folder.glob("model*.safetensors")):
         try:
             with safe_open(path, framework="pt") as file:
-                total += sum(prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118 (not a mapping)
+                total += sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118 (not a mapping)
         except SafetensorError:
             raise CirfError(f"{path}: damaged, or no safetensors; `cirf run` makes the model again") from None
     return total or None
@@ -155,8 +152,7 @@ def make(source: Source) -> AnalysisResult:
     ]
     if source.paper:
         rows = rows + [_theirs(row) for row in published("geometry")]
-    table_of_rows = Table("geometry", "Geometry of the functional tokens' embeddings.", _COLUMNS, rows)
-    return AnalysisResult((table_of_rows,), pictures, notes)
+    return AnalysisResult((Table("geometry", "Geometry of the functional tokens' embeddings.", _COLUMNS, rows),), pictures, notes)
 
 
 def measures(rows: np.ndarray) -> dict[str, float | None]:
@@ -164,8 +160,6 @@ def measures(rows: np.ndarray) -> dict[str, float | None]:
 
     A row of zeros has no direction: it counts for the bias share and for no pair.
     """
-    import numpy as np
-
     rows = np.asarray(rows, dtype=np.float64)
     norms = np.linalg.norm(rows, axis=1)
     mean_norm = float(norms.mean())
@@ -178,8 +172,6 @@ def measures(rows: np.ndarray) -> dict[str, float | None]:
 
 def pairwise_cosines(rows: np.ndarray) -> np.ndarray:
     """Cosines of all pairs of rows [K x d] that are not zero, each pair once: float64 [K (K - 1) / 2]."""
-    import numpy as np
-
     rows = np.asarray(rows, dtype=np.float64)
     norms = np.linalg.norm(rows, axis=1)
     unit = rows[norms > 0] / norms[norms > 0, None]
@@ -188,6 +180,8 @@ def pairwise_cosines(rows: np.ndarray) -> np.ndarray:
 
 
 def _rows(run: Run) -> list[dict[str, Any]]:
+    from safetensors.numpy import load_file
+
     folder = _model(run)
     if folder is None or not run.key("codebook.size"):
         return []
@@ -204,7 +198,8 @@ def _rows(run: Run) -> list[dict[str, Any]]:
         "seed": run.key("seed"),
         "bias_chance": 1 / math.sqrt(size),
     }
-    codes = _codes(run)
+    path = run.file(run.codebook, "codebook.safetensors")
+    codes = None if path is None else load_file(path)["codes"]  # [K x d_e], float32
     found = functional_rows(folder, size, run)
     rows = [] if codes is None else [about | {"matrix": "codebook"} | measures(codes)]
     for matrix, after in found.items():
@@ -225,17 +220,7 @@ def _model(run: Run) -> Path | None:
     return None
 
 
-def _codes(run: Run) -> np.ndarray | None:
-    """The code vectors [K x d_e], float32."""
-    from safetensors.numpy import load_file
-
-    path = run.file(run.codebook, "codebook.safetensors")
-    return None if path is None else load_file(path)["codes"]
-
-
 def _kept(before: np.ndarray, after: np.ndarray) -> dict[str, float | None]:
-    import numpy as np
-
     lengths = np.linalg.norm(before, axis=1) * np.linalg.norm(after, axis=1)
     if not lengths.all():
         return {}

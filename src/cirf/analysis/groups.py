@@ -19,12 +19,7 @@ _NO_MATTER = (
     "notes",
     "methods",
     "codebook.sizes",
-    "evaluate.batch_size",
-    "evaluate.latency_questions",
-    "evaluate.latency_runs",
-    "evaluate.latency_warmup",
-    "evaluate.probes",
-    "evaluate.voting",
+    *(f"evaluate.{key}" for key in ("batch_size", "latency_questions", "latency_runs", "latency_warmup", "probes", "voting")),
 )
 """Keys that do not change codes, models and accuracies of a method."""
 

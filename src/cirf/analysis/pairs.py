@@ -45,12 +45,14 @@ Tests = dict[tuple[str, str], Comparison]  # comparisons by the names of two met
 def make(source: Source) -> AnalysisResult:
     """A row per pair of a run's methods in each domain and for each task, and a picture per run and domain."""
     runs = distinct(source.runs)
+    names = {str(run.folder.resolve()): run.name for run in runs}
+    labels = distinct_labels([{"run": folder} for folder in names], lambda _, folder: names[folder])  # in pictures and files
     rows: list[dict[str, Any]] = []
     by_task: list[dict[str, Any]] = []
     pictures: dict[str, str] = {}
     notes: list[str] = []
     repeated = False
-    for run, label in zip(runs, _labels(runs), strict=True):
+    for run, label in zip(runs, labels, strict=True):
         head = {"source": run.source, "backbone": model_name(run)}
         for domain, domain_title in DOMAINS.items():
             tasks = shared_by_all(run, domain == "in")
@@ -79,12 +81,6 @@ def make(source: Source) -> AnalysisResult:
     pairs = Table("pairs", "Methods in pairs on the same questions, all alike.", (*_HEAD, *_PAIR), rows)
     pairs_tasks = Table("pairs_tasks", "The same by task.", (*_HEAD, Column("task", "Task"), *_PAIR), by_task)
     return AnalysisResult((pairs, pairs_tasks) if by_task else (pairs,), pictures, notes)
-
-
-def _labels(runs: Sequence[Run]) -> list[str]:
-    """The name of each run in pictures, with a number if another's name gives the same file."""
-    names = {str(run.folder.resolve()): run.name for run in runs}
-    return distinct_labels([{"run": folder} for folder in names], lambda _, folder: names[folder])
 
 
 def _answered(run: Run, tasks: Sequence[str]) -> tuple[dict[str, Shares], list[dict[str, Any]]]:

@@ -110,7 +110,10 @@ def make(source: Source) -> AnalysisResult:
     names = model_names(runs)
     pictures: dict[str, str] = {}
     notes = ["Intervals are of 95 %: of means by the bootstrap over questions within their task, of a task Wilson's."]
-    for (backbone, domain), group in _grouped(points).items():
+    groups: dict[tuple[str, str], list[Point]] = {}
+    for point in points:
+        groups.setdefault((point["backbone"], point["domain"]), []).append(point)
+    for (backbone, domain), group in groups.items():
         title = f"{names[backbone]}, {DOMAINS[domain]}"
         equal, others = on_same_questions(group)
         mark_fronts(equal)
@@ -159,10 +162,11 @@ def mark_fronts(points: Sequence[Point]) -> None:
 def domain_points(run: Run, domain: str) -> list[Point]:
     """A run's methods over the tasks of a domain that all of them answered."""
     shared = shared_by_all(run, domain == "in")
-    return [_point(run, name, shared, domain) for name in run.methods] if shared else []
+    return [point_of(run, name, shared, domain) for name in run.methods] if shared else []
 
 
-def _point(run: Run, method: str, tasks: Sequence[str], domain: str) -> Point:
+def point_of(run: Run, method: str, tasks: Sequence[str], domain: str) -> Point:
+    """A run's method over some tasks."""
     scores = [run.methods[method]["tasks"][task] for task in tasks]
     answered = shares(run, method, tasks)
     accuracy, low, high = of_tasks(answered)
@@ -247,13 +251,6 @@ def _theirs(row: Mapping[str, Any], source: Source) -> dict[str, Any]:
         "accuracy": row["accuracy"] / 100,
         "accuracy_sd": row["accuracy_sd"] / 100,
     }
-
-
-def _grouped(points: Sequence[Point]) -> dict[tuple[str, str], list[Point]]:
-    groups: dict[tuple[str, str], list[Point]] = {}
-    for point in points:
-        groups.setdefault((point["backbone"], point["domain"]), []).append(point)
-    return groups
 
 
 def picture(points: Sequence[Point], title: str, cost: str, row: Sequence[Point] = (), size: PictureSize = HALF) -> str:

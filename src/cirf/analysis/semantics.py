@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from textwrap import shorten
+
 from cirf.analysis.analysis import Analysis, AnalysisResult, MissingInputError
 from cirf.analysis.source import Source
 from cirf.pictures.table import Column, Table
@@ -33,7 +35,7 @@ def make(source: Source) -> AnalysisResult:
             "written": row["written"],
             "label": row["label"],
             "tasks": ", ".join(f"{task} {count:,}" for task, count in row["tasks"].items()),
-            "segments": [_short(text) for text in row["examples"][:_SEGMENTS]],
+            "segments": [shorten(text, _LONGEST, placeholder=" …") for text in row["examples"][:_SEGMENTS]],
         }
         for row in book["codes"]
         if row["count"]
@@ -45,11 +47,6 @@ def make(source: Source) -> AnalysisResult:
     ]
     table = Table("semantics", "Codes, how often they are used, and what their steps share.", _COLUMNS, rows)
     return AnalysisResult((table,), {}, notes)
-
-
-def _short(text: str) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 2].rstrip() + " …"
 
 
 ANALYSIS = Analysis(

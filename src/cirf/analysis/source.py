@@ -27,9 +27,8 @@ PAPER = "paper"  # the source of rows from the paper
 
 
 @cache
-def _tables() -> dict[str, list[dict[str, Any]]]:
-    tables: dict[str, list[dict[str, Any]]] = json.loads((files("cirf.analysis") / "published.json").read_text(encoding="utf-8"))
-    return tables
+def _tables() -> Any:
+    return json.loads((files("cirf.analysis") / "published.json").read_text(encoding="utf-8"))
 
 
 def published(table: str) -> list[dict[str, Any]]:
@@ -67,14 +66,9 @@ class Run:
         self._coded: dict[int, Sequence[Row]] = {}
 
     @property
-    def of_sweep(self) -> bool:
-        """Whether it is one of a sweep's runs; one with the recipe's own values has no settings."""
-        return bool(self.part or self.settings)
-
-    @property
     def source(self) -> str:
-        """Its name in tables with the paper and other runs."""
-        return self.name if self.of_sweep else "this run"
+        """Its name in tables with the paper and other runs; one of a sweep's runs has a part or settings."""
+        return self.name if self.part or self.settings else "this run"
 
     @cached_property
     def data(self) -> Mapping[str, Any]:

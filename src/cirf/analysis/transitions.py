@@ -15,6 +15,8 @@ from itertools import pairwise
 from statistics import fmean, stdev
 from typing import Any
 
+import numpy as np
+
 from cirf.analysis.accuracy import FUNCTIONAL
 from cirf.analysis.analysis import Analysis, AnalysisResult, MissingInputError
 from cirf.analysis.source import Run, Source, read_codes
@@ -124,8 +126,6 @@ def shuffled_entropies(sequences: Iterable[Sequence[int]], times: int = _SHUFFLE
 
     The order of the traces is no matter, that of the codes in each neither.
     """
-    import numpy as np
-
     ordered = sorted(sorted(codes) for codes in sequences)
     states, codes = np.unique(np.concatenate(ordered), return_inverse=True)
     size, lengths = len(states) + 1, np.array([len(one) for one in ordered])
@@ -166,8 +166,6 @@ def _label(state: State, labels: dict[int, str]) -> str:
 
 def _picture(pairs: Counter[tuple[State, State]], labels: dict[int, str]) -> str:
     """Rows: before, columns: after, the darker the larger the share of what follows; the most frequent codes."""
-    import numpy as np
-
     often = _halves(pairs)[0]
     codes = sorted((state for state in often if isinstance(state, int)), key=lambda code: (-often[code], code))[:_DRAWN]
     rows: list[State] = [START, *codes]

@@ -92,6 +92,7 @@ def _inline(svg: str, description: str, salt: str) -> str:
 def limits(axes: Axes, xs: Sequence[float], logarithmic: bool) -> None:
     """Room around the outermost points; an axis that is not logarithmic begins at zero."""
     if logarithmic:
+        axes.set_xscale("log")
         room = (max(xs) / min(xs)) ** 0.16
         axes.set_xlim(min(xs) / room, max(xs) * room)
     else:

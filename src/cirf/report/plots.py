@@ -173,8 +173,6 @@ def voting_svg(data: Mapping[str, Any]) -> str | None:
     with canvas(4.9, 3.7, "voting") as (figure, out):
         axes = figure.add_subplot()
         logarithmic = max(reach) > 4 * min(reach)
-        if logarithmic:
-            axes.set_xscale("log")
         limits(axes, reach, logarithmic)
         axes.set_ylim(-3, 103)
         ys, title = [100 * row["accuracy"] for row in rows], f"{look.title}, by number of votes"
