@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from statistics import NormalDist, fmean
+from statistics import NormalDist, fmean, pstdev
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
@@ -204,8 +204,7 @@ mean = fmean  # the mean, free of the order of summation; `ValueError` on nothin
 def spread(values: Sequence[float]) -> float:
     """The standard deviation of these very values (divided by their number, not one less), as the paper's ± over three runs is:
     its digits come out so and not otherwise. ``ValueError`` on nothing."""
-    centre = mean(values)
-    return math.sqrt(mean((value - centre) ** 2 for value in values))
+    return pstdev(values)
 
 
 def mcnemar(wins: int, losses: int) -> float:
@@ -311,30 +310,24 @@ def _agresti_min(gaps: Sequence[float]) -> Interval:
     not to say that there is none.
     """
     total, squares, n = math.fsum(gaps), math.fsum(gap * gap for gap in gaps) + 1, len(gaps) + 2
-    return _clip(total / n, Z95 * math.sqrt(squares - total * total / n) / n)
-
-
-def _clip(centre: float, spread: float) -> Interval:
-    return Interval(max(-1.0, centre - spread), min(1.0, centre + spread))
+    centre, reach = total / n, Z95 * math.sqrt(squares - total * total / n) / n
+    return Interval(max(-1.0, centre - reach), min(1.0, centre + reach))
 
 
 def describe_difference(comparison: Comparison, first: str = "the first", second: str = "the second") -> str:
     """One honest sentence about a comparison: how large the difference is, and whether it is more than noise."""
     points = 100 * comparison.difference
     low, high = (100 * bound for bound in comparison.interval)
-    span = f"95 % interval {low:+.1f} to {high:+.1f} points, n = {comparison.n}, {_p_texts(comparison)}"
+    p = _p_text(comparison.p)
+    if comparison.p_holm is not None and comparison.family > 1:
+        p += f", corrected for {comparison.family} comparisons {_p_text(comparison.p_holm)}"
+    span = f"95 % interval {low:+.1f} to {high:+.1f} points, n = {comparison.n}, {p}"
     if comparison.wins == comparison.losses == 0:
         return f"no difference between {first} and {second} on any question ({span})"
     if not comparison.significant:
         return f"the difference between {first} and {second}, {points:+.1f} points, is not significant ({span})"
     word = "above" if points > 0 else "below"
     return f"{first} is {abs(points):.1f} points {word} {second} ({span})"
-
-
-def _p_texts(comparison: Comparison) -> str:
-    if comparison.p_holm is None or comparison.family == 1:
-        return _p_text(comparison.p)
-    return f"{_p_text(comparison.p)}, corrected for {comparison.family} comparisons {_p_text(comparison.p_holm)}"
 
 
 def _p_text(p: float) -> str:

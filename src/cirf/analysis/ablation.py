@@ -132,7 +132,6 @@ def _reading(test: Comparison) -> str:
 
 
 def _theirs(row: Mapping[str, Any], own: set[str]) -> dict[str, Any]:
-    """A row of the paper's, its percent as shares."""
     shares = {"mean" if key == "mean" else f"{TASK}{key}": value / 100 for key, value in row.items() if key not in own - {"mean"}}
     return {key: row[key] for key in row if key in own} | shares
 

@@ -22,7 +22,6 @@ def kind(run: Run, name: str) -> str:
 
 
 def functional(runs: Sequence[Run]) -> str | None:
-    """The first functional method that all of the runs evaluated."""
     return next((name for name in FUNCTIONAL if all(name in run.methods for run in runs)), None)
 
 
@@ -50,7 +49,6 @@ def shared_by_all(run: Run, trained: bool) -> list[str]:
 
 
 def of_task(values: Mapping[str, float]) -> tuple[float, float, float]:
-    """Accuracy on a task with Wilson's interval."""
     share = mean(list(values.values()))
     return share, *wilson(min(share * len(values), len(values)), len(values))
 
@@ -62,7 +60,6 @@ def of_tasks(found: Shares) -> tuple[float, float, float]:
 
 
 def same_questions(several: Sequence[Shares]) -> bool:
-    """Whether all answered the same questions."""
     first = {task: found.keys() for task, found in several[0].items()}
     return all({task: found.keys() for task, found in other.items()} == first for other in several)
 

@@ -68,7 +68,6 @@ _PLACES = {
 
 
 def names() -> tuple[str, ...]:
-    """All analyses, in the order in which they are made."""
     return tuple(_PLACES)
 
 

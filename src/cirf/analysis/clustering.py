@@ -152,23 +152,20 @@ def _bags(run: Run) -> dict[int, list[Bag]]:
 
 
 def measure(bags: Sequence[Bag], size: int) -> tuple[Clustering, Clustering]:
-    """The measures of codes against questions, and against tasks."""
-
     codes = [bag[2] for bag in bags]
     return clustering(codes, size, [bag[0] for bag in bags]), clustering(codes, size, [bag[1] for bag in bags])
 
 
-def _four(bags: Sequence[Bag], size: int) -> list[float]:
-    """The measures with an interval, in the order of ``_MEASURES``."""
-    question, task = measure(bags, size)
-    return [question.ami, question.purity, task.ami, task.purity]
-
-
 def _measured(run: Run, group: Group, size: int, bags: Sequence[Bag]) -> tuple[dict[str, Any], list[Sequence[float]]]:
     """A row, and the measures without each group of questions, for differences."""
-    question, task = measure(bags, size)
+    question, _ = measure(bags, size)
     units = _by_question(bags)
-    without = left_out(units, lambda kept: _four([bag for unit in kept for bag in unit], size))
+
+    def measures(kept: Sequence[list[Bag]]) -> list[float]:
+        by_question, by_task = measure([bag for unit in kept for bag in unit], size)
+        return [by_question.ami, by_question.purity, by_task.ami, by_task.purity]  # in the order of `_MEASURES`
+
+    without = left_out(units, measures)
     segments = sum(len(codes) for _, _, codes in bags)
     row: dict[str, Any] = {
         "source": run.source,
@@ -177,19 +174,15 @@ def _measured(run: Run, group: Group, size: int, bags: Sequence[Bag]) -> tuple[d
         "size": size,
         "segments": segments,
         "few": table.few_mark(segments, size),
-        "used": question.used,
-        "collapsed": question.collapsed,
-        "unique": question.unique,
-        "perplexity": question.perplexity,
+        **{key: getattr(question, key) for key in ("used", "collapsed", "unique", "perplexity")},
     }
-    for index, (key, value) in enumerate(zip(_MEASURES, (question.ami, question.purity, task.ami, task.purity), strict=True)):
+    for index, (key, value) in enumerate(zip(_MEASURES, measures(units), strict=True)):
         row[key] = value
         row[f"{key}_low"], row[f"{key}_high"] = interval(value, [one[index] for one in without])
     return row, without
 
 
 def _by_question(bags: Sequence[Bag]) -> list[list[Bag]]:
-    """Rationales grouped by question, in the order of the questions' names, so that all runs leave out the same ones."""
     found: dict[str, list[Bag]] = {}
     for bag in bags:
         found.setdefault(bag[0], []).append(bag)

@@ -25,7 +25,6 @@ _COLUMNS = (
 
 
 def make(source: Source) -> AnalysisResult:
-    """The table over all tasks and by task, the correlation, and a picture."""
     run = source.first(lambda one: None not in _methods(one) and _pairs(one))
     functional, direct = _methods(run)
     if functional is None or direct is None:

@@ -189,8 +189,7 @@ def _rows(run: Run) -> list[dict[str, Any]]:
     about = {
         "source": run.source,
         "backbone": model_name(run),
-        "representation": run.key("codebook.representation"),
-        "initialiser": run.key("codebook.initialiser"),
+        **{name: run.key(f"codebook.{name}") for name in ("representation", "initialiser")},
         "reassign": run.key("codebook.reassign") or "sinkhorn",
         "init": run.key("vocabulary.init"),
         "size": size,
@@ -231,7 +230,6 @@ def _kept(before: np.ndarray, after: np.ndarray) -> dict[str, float | None]:
 
 
 def _theirs(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of the paper's table, which has one setting per row."""
     values = {key: value for key, value in row.items() if key not in ("by", "value")}
     return values | {row["by"]: row["value"], "matrix": "not said", "few": ""}
 

@@ -129,7 +129,6 @@ def distinct_labels(
 
 
 def values(run: Run, keys: Sequence[str]) -> tuple[Any, ...]:
-    """A run's values of the keys, as comparable plain values."""
     return tuple(value if isinstance(value := run.key(key), str | int | float) else json.dumps(value) for key in keys)
 
 
@@ -176,7 +175,6 @@ def _flat(recipe: Mapping[str, Any], above: str = "") -> dict[str, str]:
 
 
 def below(key: str, places: Sequence[str]) -> bool:
-    """Whether a dotted key is one of some places or below one."""
     return any(key == place or key.startswith(f"{place}.") for place in places)
 
 

@@ -129,10 +129,7 @@ def _rows(head: Mapping[str, Any], tests: Tests) -> list[dict[str, Any]]:
             "difference": max(0.0, test.difference),  # of two that are equal it may be below by rounding
             "difference_low": test.interval.low,
             "difference_high": test.interval.high,
-            "wins": test.wins,
-            "losses": test.losses,
-            "p": test.p,
-            "p_holm": test.p_holm,
+            **{key: getattr(test, key) for key in ("wins", "losses", "p", "p_holm")},
             "reading": "above" if test.significant else "not significant",
         }
         for (first, second), test in tests.items()

@@ -195,16 +195,12 @@ def _task_rows(run: Run) -> list[dict[str, Any]]:
             "method": method,
             "task": task,
             "domain": "in" if task in run.trained_on else "out",
-            "accuracy": summary["accuracy"],
+            **{key: summary[key] for key in ("accuracy", "n", "tokens", "truncated", "unparsed")},
             "accuracy_low": summary["interval"][0],
             "accuracy_high": summary["interval"][1],
             "accuracy_sd": summary.get("accuracy_sd"),
-            "n": summary["n"],
             "seconds": summary.get("latency_mean_s"),
             "seconds_sd": summary.get("latency_sd_s"),
-            "tokens": summary["tokens"],
-            "truncated": summary["truncated"],
-            "unparsed": summary["unparsed"],
         }
         for method, row in run.methods.items()
         for task, summary in row["tasks"].items()
@@ -241,7 +237,6 @@ def _with_spread(row: Mapping[str, Any], key: str) -> str:
 
 
 def _theirs(row: Mapping[str, Any], source: Source) -> dict[str, Any]:
-    """A row of the paper's main table as one of ours."""
     task = row["task"]
     known = any(task in run.trained_on for run in source.runs)
     return {

@@ -176,7 +176,6 @@ def _point(run: Run, name: str, domain: str) -> Point | None:
 
 
 def _table(points: Sequence[Point], key: str) -> list[np.ndarray]:
-    """Of each task the values [P x n]."""
     tasks = points[0][key]
     return [np.array([[point[key][task][name] for name in values] for point in points]) for task, values in tasks.items()]
 
@@ -201,13 +200,7 @@ def _fitted(points: Sequence[Point], cost: str) -> tuple[LinearFit, dict[str, An
         "against": "log2 tokens" if cost == "tokens" else "seconds",
         "points": len(points),
         "models": len({point["_model"] for point in points}),
-        "slope": line.slope,
-        "slope_low": line.slope_low,
-        "slope_high": line.slope_high,
-        "intercept": line.intercept,
-        "r2": line.r2,
-        "r2_out": line.r2_out,
-        "p_line": line.p_line,
+        **{key: getattr(line, key) for key in ("slope", "slope_low", "slope_high", "intercept", "r2", "r2_out", "p_line")},
     }
     return line, row | {"reading": _reading(row)}
 

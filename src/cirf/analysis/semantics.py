@@ -21,7 +21,6 @@ _LONGEST = 120
 
 
 def make(source: Source) -> AnalysisResult:
-    """Every code that is used, the most frequent first."""
     run = source.first(lambda one: (one.data["codebook"] or {}).get("codes"))
     book = run.data["codebook"]
     if not book:
@@ -30,10 +29,7 @@ def make(source: Source) -> AnalysisResult:
         raise MissingInputError("the texts of training steps, which an archive leaves out")
     rows = [
         {
-            "code": row["code"],
-            "count": row["count"],
-            "written": row["written"],
-            "label": row["label"],
+            **{key: row[key] for key in ("code", "count", "written", "label")},
             "tasks": ", ".join(f"{task} {count:,}" for task, count in row["tasks"].items()),
             "segments": [shorten(text, _LONGEST, placeholder=" …") for text in row["examples"][:_SEGMENTS]],
         }

@@ -87,7 +87,6 @@ class Run:
         return value
 
     def has(self, stage: str) -> bool:
-        """Whether a stage is done by the recipe."""
         return self.shown.at(stage).is_dir()
 
     def file(self, stage: str, name: str) -> Path | None:
@@ -122,17 +121,14 @@ class Run:
 
     @cached_property
     def problems(self) -> Mapping[str, Row]:
-        """Training problems by id; those held out for validation are not among them."""
         return {row["id"]: row for row in self._rows("problems", "train.jsonl")}
 
     @cached_property
     def segments(self) -> Mapping[tuple[str, int], list[str]]:
-        """Steps of each rationale, by problem and sample."""
         return {(row["problem"], row["sample"]): row["segments"] for row in self._rows("segments", "segments.jsonl")}
 
     @cached_property
     def rationales(self) -> Mapping[tuple[str, int], str]:
-        """Each rationale's text, by problem and sample."""
         return {(row["problem"], row["sample"]): row["text"] for row in self._rows("rationales", "rationales.jsonl")}
 
     @cached_property
@@ -151,7 +147,6 @@ class Run:
 
     @property
     def codebook(self) -> str:
-        """The stage of the codebook that models are trained with."""
         return f"codebook-{self.key('codebook.size')}"
 
     @cached_property
@@ -170,12 +165,10 @@ class Run:
 
     @cached_property
     def training_codes(self) -> Mapping[tuple[str, int], list[int]]:
-        """Codes of the rationales that models are trained on."""
         return {(row["problem"], row["sample"]): row["codes"] for row in self.coded(self.key("codebook.size"))}
 
     @cached_property
     def training_tasks(self) -> Mapping[str, str]:
-        """The tasks of these rationales' questions, by id."""
         return {row["problem"]: row["task"] for row in self.coded(self.key("codebook.size"))}
 
 
@@ -218,5 +211,4 @@ def read_codes(output: str) -> list[tuple[int | None, str]]:
 
 
 def is_functional(output: str) -> bool:
-    """Whether a text holds functional tokens at all."""
     return _TOKEN.search(output) is not None

@@ -105,7 +105,6 @@ def _stated(text: str) -> tuple[str, Fraction | None]:
 
 
 def _first(text: str) -> str:
-    """A sampled text up to where the model continues with its own question."""
     return text.partition("\n\nQ:")[0]
 
 
@@ -183,7 +182,6 @@ class DataFile:
 
     @property
     def group(self) -> str:
-        """The benchmark, or ``rationales``."""
         return self.path.partition("/")[0]
 
     @property
@@ -275,7 +273,6 @@ def catalogue() -> tuple[DataFile, ...]:
 
 @cache
 def benchmarks() -> tuple[str, ...]:
-    """The tasks whose rows are published."""
     return tuple(name for name in tasks.names() if tasks.get(name).hub is not None)
 
 

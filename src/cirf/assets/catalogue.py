@@ -27,7 +27,6 @@ class Wheel:
 
     @property
     def filename(self) -> str:
-        """The wheel's file name in an index."""
         return f"{self.project.replace('-', '_')}-{self.version}-py3-none-any.whl"
 
 

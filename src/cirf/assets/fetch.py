@@ -75,7 +75,6 @@ class Meter:
         self._shown = 0
 
     def show(self, total: float) -> None:
-        """Move the bar to ``total`` bytes."""
         now = int(total) // self._unit
         if now > self._shown:
             self._advance(now - self._shown)

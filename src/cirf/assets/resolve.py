@@ -258,13 +258,11 @@ def _marker(asset: Asset) -> dict[str, Any]:
 
 
 def _hashes(folder: Path) -> dict[str, str]:
-    """SHA-256 of each file of a new model, by its path within the folder."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {path.relative_to(folder).as_posix(): hash_file(path) for path in files}
 
 
 def _is_whole(folder: Path) -> bool:
-    """Whether a model's files still have the hashes of the conversion."""
     if folder in VERIFIED:
         return True
     try:

@@ -53,7 +53,6 @@ class RowParts:
         return cls(ids[: first + 1], tuple(ids[place] for place in marks), results, end, ids[last + 1 : -1])
 
     def tokens(self) -> tuple[int, ...]:
-        """Tokens of each step's result."""
         return tuple(map(len, self.results))
 
 

@@ -33,25 +33,12 @@ def canvas(width: float, height: float, salt: str) -> Iterator[tuple[Figure, lis
     from matplotlib.figure import Figure
 
     settings: dict[str, Any] = {
-        "svg.hashsalt": salt,
-        "svg.fonttype": "none",
-        "font.family": "sans-serif",
-        "font.sans-serif": ["DejaVu Sans"],
-        "font.size": 10,
-        "axes.edgecolor": GRID,
-        "axes.labelcolor": SOFT,
-        "axes.grid": True,
-        "axes.axisbelow": True,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "grid.color": GRID,
-        "text.color": INK,
-        "xtick.color": SOFT,
-        "ytick.color": SOFT,
+        "svg.hashsalt": salt, "svg.fonttype": "none", "font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans"],
+        "font.size": 10, "axes.edgecolor": GRID, "axes.labelcolor": SOFT, "axes.grid": True, "axes.axisbelow": True,
+        "axes.spines.top": False, "axes.spines.right": False, "grid.color": GRID, "text.color": INK, "xtick.color": SOFT,
+        "ytick.color": SOFT, "xtick.minor.size": 0, "xtick.minor.width": 0,
         "text.parse_math": False,  # a dollar sign in a label is a dollar sign
-        "xtick.minor.size": 0,
-        "xtick.minor.width": 0,
-    }
+    }  # fmt: skip
     out: list[str] = []
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
@@ -185,7 +172,6 @@ class MarkStyle(NamedTuple):
 
     @property
     def point(self) -> dict[str, Any]:
-        """What draws its mark alone, for ``axes.plot``."""
         face = self.colour if self.filled else "white"
         return {"marker": self.marker, "linestyle": "none", "color": self.colour, "markerfacecolor": face}
 

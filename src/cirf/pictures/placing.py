@@ -109,7 +109,8 @@ def _tries(
     others = marks[:number] + marks[number + 1 :]
     renderer = figure._get_renderer()  # type: ignore[attr-defined]
     inside, found = axes.get_window_extent(renderer), []
-    for name in _written(title):
+    broken = [title.replace(mark, f"{mark.rstrip()}\n", 1) for mark in (", ", " + ", " with ") if mark in title]
+    for name in (title, *broken):  # on one line, and on two where there is a place to break
         text = axes.annotate(name, point, (0, 0), textcoords="offset points", **_look("black", font))
         size = text.get_window_extent(renderer)
         text.remove()
@@ -158,12 +159,6 @@ def _covered(
         for start, end in pairwise(corners):
             slight += [Bbox.from_extents(*(at - 3), *(at + 3)) for at in np.linspace(start, end, _DOTS)]
     return marks, slight
-
-
-def _written(title: str) -> list[str]:
-    """A name on one line, and on two where it has a place to break."""
-    broken = [title.replace(mark, f"{mark.rstrip()}\n", 1) for mark in (", ", " + ", " with ") if mark in title]
-    return [title, *broken]
 
 
 def _box(point: Any, place: _Place, size: Bbox, scale: float) -> Bbox:

@@ -22,7 +22,6 @@ class Style(NamedTuple):
 
     @property
     def point(self) -> dict[str, Any]:
-        """What draws its marker alone, for ``axes.plot``."""
         return {"marker": self.marker, "linestyle": "none", "color": self.colour}
 
 
@@ -71,10 +70,8 @@ def style(name: str, names: list[str], titles: Mapping[str, str] | None = None) 
 
 
 def family_style(name: str, variants: Mapping[str, Mapping[str, Any]], functional: bool = False) -> Style:
-    """The looks of the family of a method (see `names.family`)."""
     return FAMILIES[family(name, variants, functional)]
 
 
 def every_style() -> list[Style]:
-    """All looks that a method can have."""
     return [*(Style("", *look) for look in STYLES.values()), *(Style("", colour, "", dark) for colour, dark in _SPARE)]

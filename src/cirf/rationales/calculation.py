@@ -173,7 +173,6 @@ def _singular(word: str) -> str:
 
 
 def _units_agree(terms: Sequence[Term]) -> bool:
-    """Whether no two measures are added or taken away that are not the same."""
     if not any(term.text in "+-" for term in terms if term.kind == "sign"):
         return True
     names = {"inche": "inch", "feet": "foot", "centurie": "century"}
@@ -204,7 +203,6 @@ def _is_clear(terms: Sequence[Term]) -> bool:
 
 
 def _kind(term: Term) -> str:
-    """One character for `_UNCLEAR`."""
     if term.kind == "number":
         return "%" if term.text.endswith("%") else "n"
     return {"of": "o", "sign": term.text, "open": "(", "close": ")"}.get(term.kind, "?")

@@ -82,7 +82,6 @@ class CheckReport:
     paper_share_dropped: float = PAPER_SHARE_DROPPED
 
     def to_dict(self) -> dict[str, Any]:
-        """All fields as JSON-ready values."""
         return dataclasses.asdict(self)
 
 
@@ -143,7 +142,6 @@ def some(problems: Sequence[Problem], characters: int | None = None) -> Sequence
 
 
 def _scaled(found: TaskCheck, problems: int) -> TaskCheck:
-    """The check of some problems, scaled to ``problems``."""
     if found.problems == problems:
         return found
 
@@ -194,7 +192,6 @@ class _Work:
         }
 
     def check(self, task: str | None) -> TaskCheck:
-        """The figures of one task, or of all for ``None``."""
         problems = {problem.id for problem in self.problems.values() if task is None or problem.task == task}
         rows = [(row, found) for row, found in self.rows if row.problem in problems]
         usable = {row.problem for row, _ in rows}

@@ -52,7 +52,6 @@ class _Gathering:
     """For the first few rationales with another answer than their question: both answers."""
 
     def differs(self, where: str, problem: Problem, text: str, answer: str | None, task: Task) -> None:
-        """Keep a rationale as an example of those that end in another answer."""
         if len(self.differing) < _EXAMPLES:
             said = stated_answer(text, problem, task) or answer
             says = f"says `{said[:_SHOWN]}`" if said else f"ends `{' '.join(text.split())[-_SHOWN:]}`"

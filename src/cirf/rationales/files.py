@@ -84,7 +84,6 @@ class Matcher:
     """Finds the training problems that a row speaks of, by id and by question."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
-        """Index the problems; ``CirfError`` if two have the same id."""
         self._by_id: dict[str, Problem] = {}
         self._by_question: dict[str, list[Problem]] = {}
         self._by_source_id: dict[str, list[Problem]] = {}

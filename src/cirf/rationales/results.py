@@ -72,7 +72,6 @@ class RuleWriter:
         return tuple(self._text(row, segment) for row, segment in zip(values, segments, strict=True))
 
     def _text(self, values: Sequence[str], segment: str) -> str:
-        """The values of one step as its result."""
         named = [with_unit(value, segment) if self.units else value for value in values]
         bare = ", ".join(named)
         if not self.working:
@@ -109,7 +108,6 @@ class NoWriter:
     """Codes alone: every result empty."""
 
     def write(self, steps: Steps, problem: Problem, task: Task) -> tuple[str, ...]:
-        """Empty texts."""
         return ("",) * len(steps.segments)
 
 

@@ -38,7 +38,6 @@ class KeyRow(NamedTuple):
 
     @property
     def parent(self) -> str:
-        """The section the key belongs to; empty at the top."""
         return self.key.rpartition(".")[0]
 
     @property
@@ -54,7 +53,6 @@ def rows(schema: type[Section] = Recipe) -> tuple[KeyRow, ...]:
 
 @cache
 def by_key(schema: type[Section] = Recipe) -> dict[str, KeyRow]:
-    """The rows by their dotted path."""
     return {row.key: row for row in rows(schema)}
 
 
@@ -214,7 +212,6 @@ def _likeness(typed: str, key: str) -> float:
 
 
 def dotted(path: Path) -> str:
-    """A path in dotted form: ``problems.tasks.0.train``."""
     return ".".join(map(str, path))
 
 

@@ -32,7 +32,6 @@ def dump(recipe: Section) -> str:
 
 
 def shipped() -> dict[str, Path]:
-    """The recipes that come with the package, by name."""
     return {name: path for name, path in shipped_files("recipes").items() if not is_sweep(path.read_text(encoding="utf-8"))}
 
 
@@ -140,7 +139,6 @@ def validated(
 
 
 def for_others(recipe: Recipe) -> str:
-    """As ``dump``, with local files and models by name without folders."""
     return dump(Recipe.model_validate_json(json.dumps(without_folders(recipe.model_dump(mode="json")))))
 
 

@@ -144,7 +144,6 @@ class _Asked:
         return found
 
     def none(self, traced: str | None) -> Recommendation:
-        """No method is better than a constant."""
         few = ", which is few" if self.n < FEW_QUESTIONS else ""
         best = sorted(self.rows, key=self.rank, reverse=True)[:_NAMED]
         named = best if traced is None or traced in best else [*best[:-1], traced]
@@ -156,7 +155,6 @@ class _Asked:
         return Recommendation(None, sentence, self.n, self.majority)
 
     def too_few(self, best: str, cheaper: str, deficits: Mapping[str, Comparison]) -> Recommendation:
-        """More questions are needed to say whether a cheaper method would do."""
         most = 100 * deficits[cheaper].interval.high
         score = self.scores[cheaper]
         sentence = (
@@ -166,7 +164,6 @@ class _Asked:
         return Recommendation(cheaper, sentence, self.n, self.majority, doubt=deficits[cheaper].interval.high)
 
     def use(self, chosen: str, best: str, traced: str | None, at_once: str | None, warnings: Sequence[str]) -> Recommendation:
-        """The chosen method next to the others that matter most."""
         known = [name for name in (best, traced, at_once) if name is not None]
         order = dict.fromkeys([*known, *sorted(self.rows, key=self.rank, reverse=True)])
         others = [name for name in order if name != chosen]

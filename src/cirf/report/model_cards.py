@@ -153,7 +153,6 @@ def model_card(method: str, recipe: Mapping[str, Any], known: ModelFacts) -> str
 def card_from_report(
     method: str, report: Mapping[str, Any], functions: Mapping[str, Any] | None = None, latents: int = 0, guide: str | None = None
 ) -> str:
-    """The card of one method from `collect.collect`'s dict."""
     trained = report["training"].get(method) or {}
     recipe = as_trained(report["recipe"], trained.get("settings"), method, report["codebook"] if functions else None)
     outputs = [row["answers"].get(method, {}) for row in report["examples"]]
@@ -179,7 +178,6 @@ def card_from_report(
 
 
 def card_template(name: str) -> Template:
-    """A card's template, with the filters that cards use."""
     return template(name, {one.__name__: one for one in (percent, number, tokens, cell)})
 
 
@@ -343,7 +341,6 @@ def _traces_front(rows: Sequence[Mapping[str, str]], licence: str | None, functi
 
 
 def _size(count: int) -> str:
-    """The hub's name of a size."""
     bounds = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"))
     return next((name for bound, name in bounds if count < bound), "n>1M")
 

@@ -125,13 +125,11 @@ def dark_colours() -> str:
 
 
 def written(data: Mapping[str, Any]) -> list[int]:
-    """The codes in the answers to the page's questions, by number."""
     answers = (answer for row in data["questions"]["rows"] for answer in row["answers"].values())
     return sorted({code for answer in answers for code, _ in answer.get("codes", ()) if code is not None})
 
 
 def labels(data: Mapping[str, Any]) -> dict[int, str]:
-    """The codes' labels: of the run's codebook, else of the saved models it uses."""
     found = {row["code"]: row["label"] for row in (data["codebook"] or {}).get("codes", ())}
     return found or {int(code): label for code, label in data.get("labels", {}).items()}
 
@@ -269,12 +267,10 @@ def times(ratio: float | None, more: str, less: str) -> str | None:
 
 
 def percent(share: float | None, digits: int = 1) -> str:
-    """``78.0 %``, or a dash for what is not known."""
     return "–" if share is None else f"{100 * share:.{digits}f}\N{NO-BREAK SPACE}%"
 
 
 def number(value: float | None) -> str:
-    """A count or a mean with as many digits as it needs."""
     if value is None:
         return "–"
     if isinstance(value, int) or abs(value) >= 1000:
@@ -283,12 +279,10 @@ def number(value: float | None) -> str:
 
 
 def tokens(value: float) -> str:
-    """A mean number of tokens: ``14.8``, ``132``."""
     return f"{value:.1f}" if value < 100 else f"{value:,.0f}"
 
 
 def seconds(value: float | None) -> str:
-    """A time: ``38 ms``, ``1.93 s``, ``4 min 10 s``, ``2 h 5 min``."""
     if value is None:
         return "–"
     if value < 0.1:
@@ -300,7 +294,6 @@ def seconds(value: float | None) -> str:
 
 
 def size(value: float | None) -> str:
-    """Bytes: ``271 MB``, ``15.2 GB``."""
     if value is None:
         return "–"
     unit, name = (1e9, "GB") if value >= 1e9 else (1e6, "MB")
@@ -308,12 +301,10 @@ def size(value: float | None) -> str:
 
 
 def p_value(value: float | None) -> str:
-    """``0.031``, ``< 0.001``."""
     return "–" if value is None else "<\N{NO-BREAK SPACE}0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def words(key: str) -> str:
-    """A key as a caption: ``tokens_per_second`` becomes ``tokens per second``."""
     return str(key).replace("_", " ")
 
 

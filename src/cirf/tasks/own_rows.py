@@ -238,7 +238,6 @@ def train_path(entry: TaskEntry, data: str | None) -> Path | None:
 
 
 def _first_path(entry: TaskEntry, data: str | None) -> Path:
-    """The file whose rows decide the kind of answers."""
     path = train_path(entry, data) or test_path(entry, data)
     assert path is not None
     return path
@@ -250,7 +249,6 @@ def test_path(entry: TaskEntry, data: str | None) -> Path | None:
 
 
 def find_file(name: str, data: str | None) -> Path:
-    """A file by its given name, else under the data folder."""
     path = user_path(name)
     if not path.exists() and data is not None and (Path(data) / name).exists():
         return Path(data) / name

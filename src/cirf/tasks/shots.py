@@ -36,12 +36,10 @@ class Shot:
 
     @property
     def problem(self) -> Problem:
-        """The question as one of the task's problems."""
         return Problem(id="", task="", question=self.question, answer=self.answer, choices=self.choices, subset=self.subset)
 
     @property
     def worked(self) -> str:
-        """The text after the question: the draft, the mark and the answer."""
         return f"{self.draft} {MARK} {self.answer}"
 
 

@@ -182,7 +182,6 @@ def _order_words(text: str) -> tuple[Mark, ...]:
 
 
 def _series(marks: Sequence[Mark], text: str, gaps: bool = False) -> tuple[Mark, ...]:
-    """The series among marks of one style that numbers the steps."""
     return _best(_all_series(marks, gaps), text)
 
 

@@ -131,7 +131,6 @@ def token_shares(path: Path, steps: Mapping[int, Sequence[tuple[str, str]]]) -> 
 
 
 def shorten(text: str, length: int) -> str:
-    """The first ``length`` characters, with an ellipsis where there were more."""
     return text if len(text) <= length else text[:length].rstrip() + "…"
 
 
@@ -171,7 +170,6 @@ def _labels(functions: Mapping[str, Any], segments: Mapping[int, Sequence[str]])
 
 
 def _folder(run: RunView, size: int | None) -> Path | None:
-    """The codebook of that many codes, else the first there is."""
     there = run.each("codebook-*")
     return run.at(next((name for name in there if name == f"codebook-{size}"), there[0])) if there else None
 

@@ -136,7 +136,6 @@ def read_times(run: RunView, stage: str) -> Data:
 
 
 def facts(times: Mapping[str, Any]) -> Data:
-    """The setup of a measurement, without the methods; empty if nothing was measured."""
     return {key: value for key, value in times.items() if key != "methods"}
 
 
@@ -147,7 +146,6 @@ def latency_of(times: Mapping[str, Any], method: str) -> Data:
 
 
 def task_latency_of(times: Mapping[str, Any], method: str, task: str) -> Data:
-    """A method's numbers on one task; ``None`` each where it was not timed."""
     return _named(times.get("methods", {}).get(method, {}).get("tasks", {}).get(task, {}))
 
 

@@ -56,7 +56,6 @@ def _source(seed: int, options: tuple[int, int, int]) -> Any:
 
 
 def make(seed: int, index: int, options: Mapping[str, Any]) -> Problem:
-    """Problem ``index`` of the stream."""
     from reasoning_gym.arithmetic.leg_counting import ANIMALS
 
     item = _source(seed, (options["min_animals"], options["max_animals"], options["max_count"]))[index]

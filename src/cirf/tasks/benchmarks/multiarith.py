@@ -12,7 +12,6 @@ from cirf.tasks.task import HubSource, Task
 
 
 def read_row(row: Mapping[str, Any]) -> Problem:
-    """``question`` and ``final_ans``."""
     answer = parse_answer("number", str(row["final_ans"]))
     if answer is None:
         raise ValueError("final_ans: no number")

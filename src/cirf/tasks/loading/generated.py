@@ -29,7 +29,6 @@ def stream_seed(name: str, seed: int) -> int:
 
 
 def is_test(question: str) -> bool:
-    """Whether a question belongs to the test split: a function of its text alone."""
     return hashlib.sha256(exact_key(question).encode()).digest()[0] % _TEST_SHARE == 0
 
 

@@ -235,12 +235,10 @@ def unread_columns(rows: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) 
 
 
 def _joined(value: Any) -> str:
-    """A text, or a list of texts as one; empty for anything else."""
     return value if isinstance(value, str) else _lines(value) or ""
 
 
 def _pairs(text: str) -> list[tuple[str, str]]:
-    """Each word of a text with the next one."""
     return list(pairwise(re.findall(r"\w+", text.casefold())))
 
 
@@ -350,7 +348,6 @@ def _conversation(turns: Sequence[Any], where: str) -> tuple[str, str]:
 
 
 def _has_thoughts(turn: Mapping[str, Any]) -> bool:
-    """Whether a turn without a text has thoughts of its own or among its parts."""
     parts = turn.get("content") if isinstance(turn.get("content"), list) else []
     return _text(turn, _PARTS) is not None or any(
         isinstance(part, Mapping) and part.get("type") in _PARTS for part in parts or ()

@@ -192,7 +192,6 @@ def _split(problems: Sequence[Problem], share: float, seed: str) -> tuple[list[P
 
 
 def _pool(entry: TaskEntry, task: Task, table: str, reading: Reading) -> tuple[list[Problem], list[Problem]]:
-    """Every training and test problem of an entry, with ids."""
     if entry.task == JSONL:
         return _jsonl(entry, task, table, reading)
     mine = ("train_file", "test_file") if task.origin else ()

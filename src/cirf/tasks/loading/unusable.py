@@ -89,7 +89,6 @@ class Unusable:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The counts as JSON-ready values."""
         reasons = {
             reason: {"rows": row["rows"], "first": [int(place.rpartition(" ")[2]) for place in row["first"]]}
             for reason, row in by_reason(self.errors).items()

@@ -149,7 +149,6 @@ def states_answer_only(sentence: str) -> bool:
 
 
 def first_sentence(text: str) -> str:
-    """The text up to the first end of a sentence."""
     return SENTENCE_END.split(text.strip(), 1)[0]
 
 

@@ -98,7 +98,6 @@ def is_marked_up(text: str) -> bool:
 
 
 def is_formula(text: str) -> bool:
-    """Whether a text is a formula, a number or a word or two, and nothing else."""
     return _opening(text, alone=True) is not None
 
 

@@ -161,7 +161,6 @@ def _lone_line(text: str, count: int) -> str | None:
 
 
 def _ends_in_a_list(text: str, choices: Sequence[str]) -> bool:
-    """Whether the last two lines are two options, each its letter and text and no more: a repetition of the question's list."""
     lines = [line for line in text.splitlines() if line.strip()][-2:]
     marked = [re.fullmatch(r"\W*([A-Z])[).:]\s+(.*)", line.strip()) for line in lines]
     named = [match[1] for match in marked if match and _is_option(match[1], match[2], choices)]

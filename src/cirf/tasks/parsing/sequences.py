@@ -73,7 +73,6 @@ def _clean(token: str) -> str:
 
 
 def _words(text: str) -> list[str]:
-    """Every word of a bare list."""
     text = re.sub(r"\\(?:text|mathrm|textbf)\s*\{([^{}]*)\}", r"\1", text)
     tokens = [token for token in _TOKEN.findall(text) if token not in _SEPARATORS and not _NUMBERING.fullmatch(token)]
     words = [_clean(token) for token in tokens]
@@ -195,7 +194,6 @@ def _row(line: str, pattern: re.Pattern[str], ends: bool = False) -> str | None:
 
 
 def same_brackets(parsed: str, gold: str) -> bool:
-    """Whether two texts have the same brackets in the same order."""
     return _brackets(parsed) == _brackets(gold)
 
 

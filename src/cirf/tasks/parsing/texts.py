@@ -30,7 +30,6 @@ def normalise_text(text: str) -> str:
 
 
 def _barer(text: str) -> str:
-    """One round of taking off what does not count."""
     text = _DASHES.sub("-", _APOSTROPHES.sub("", text))
     text = _COMPOUND.sub(" ", _THOUSANDS.sub("", text))
     text = _STOPS.sub(" ", text)

@@ -234,7 +234,6 @@ def plain_step(segment: str) -> str:
 
 
 def _with_numbers(segment: str) -> str:
-    """As `plain_step`, with numbers in one notation."""
     return _MARK.sub("", plain_numbers(strip_annotations(segment)))
 
 
@@ -259,7 +258,6 @@ def _consequence(text: str) -> str:
 
 
 def _only_one(numbers: Sequence[Numeral], text: str) -> bool:
-    """Whether the numbers found in a text are one value, and no other is left unread."""
     return len({number.value for number in numbers}) == 1 and UNREAD not in text
 
 

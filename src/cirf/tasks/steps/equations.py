@@ -161,7 +161,6 @@ def _runs(text: str, within: bool = False) -> Iterator[list[list[str]]]:
 
 
 def _breaks(before: str, glued: bool) -> bool:
-    """Whether a run that begins after this sign, or directly at a word (``P(A)``), is the rest of something longer."""
     return glued or (bool(before) and before in "+*/^-")
 
 

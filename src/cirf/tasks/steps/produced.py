@@ -185,7 +185,6 @@ def concluded(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
 
 
 def judges(problem: Problem) -> bool:
-    """Whether a problem asks for *yes* or *no*, *True* or *False*, *valid* or *invalid*."""
     return problem.answer in _CLOSED_SETS
 
 
@@ -195,7 +194,6 @@ def singles_out(segment: str) -> bool:
 
 
 def _plain(text: str) -> str:
-    """A text as steps have it, which are without LaTeX."""
     return normalise(text) if "\\" in text or "$" in text else text
 
 

@@ -221,7 +221,6 @@ def _says_little(words: str) -> bool:
 
 
 def _subject(text: str) -> str:
-    """What a clause speaks of, without articles and words that conclude."""
     text = re.sub(r"^(?:so|thus|therefore|hence|then|finally|and|but|now|that|where),?\s+", "", text.strip(), flags=re.IGNORECASE)
     text = _strip(text).strip(" \"“”'‘*")
     return text if _fits(text) and not re.search('["“”]', text) and not _says_little(text) else ""
