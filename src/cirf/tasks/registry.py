@@ -1,4 +1,4 @@
-"""The tasks, by name. A new one is a file and a line here; other packages add theirs by entry points (``cirf.tasks``).
+"""The tasks, by name. A new one is a ``Task`` and a line here; other packages add theirs by entry points (``cirf.tasks``).
 
 A task in a Python file of the user's own, named in a recipe by its path: ``problems.tasks: [{task: mytask.py}]``.
 
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 TASKS: Registry[Task] = Registry(
     "cirf.tasks",
     {
-        "gsm8k": "cirf.tasks.benchmarks.gsm8k:TASK",
-        "svamp": "cirf.tasks.benchmarks.svamp:TASK",
-        "multiarith": "cirf.tasks.benchmarks.multiarith:TASK",
-        "coin_flip": "cirf.tasks.benchmarks.coin_flip:TASK",
-        "commonsense_qa": "cirf.tasks.benchmarks.commonsense_qa:TASK",
-        "math500": "cirf.tasks.benchmarks.math500:TASK",
+        "gsm8k": "cirf.tasks.benchmarks.public:GSM8K",
+        "svamp": "cirf.tasks.benchmarks.public:SVAMP",
+        "multiarith": "cirf.tasks.benchmarks.public:MULTIARITH",
+        "coin_flip": "cirf.tasks.benchmarks.public:COIN_FLIP",
+        "commonsense_qa": "cirf.tasks.benchmarks.public:COMMONSENSE_QA",
+        "math500": "cirf.tasks.benchmarks.public:MATH500",
         "bbh": "cirf.tasks.benchmarks.bbh:TASK",
-        "strategyqa": "cirf.tasks.benchmarks.strategyqa:TASK",
-        "scienceqa": "cirf.tasks.benchmarks.scienceqa:TASK",
-        "made_coin_flip": "cirf.tasks.benchmarks.made_coin_flip:TASK",
-        "chain_sum": "cirf.tasks.benchmarks.chain_sum:TASK",
-        "leg_counting": "cirf.tasks.benchmarks.leg_counting:TASK",
-        "gsm_symbolic": "cirf.tasks.benchmarks.gsm_symbolic:TASK",
+        "strategyqa": "cirf.tasks.benchmarks.public:STRATEGYQA",
+        "scienceqa": "cirf.tasks.benchmarks.public:SCIENCEQA",
+        "made_coin_flip": "cirf.tasks.benchmarks.made:MADE_COIN_FLIP",
+        "chain_sum": "cirf.tasks.benchmarks.made:CHAIN_SUM",
+        "leg_counting": "cirf.tasks.benchmarks.made:LEG_COUNTING",
+        "gsm_symbolic": "cirf.tasks.benchmarks.made:GSM_SYMBOLIC",
     },
 )
 

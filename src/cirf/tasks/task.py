@@ -1,6 +1,6 @@
 """What a task is: where its problems come from, how they are put to a model, and how an answer is judged.
 
-A benchmark is one short file that ends in a ``Task``; the registry in ``__init__.py`` knows its name.
+A benchmark is a ``Task`` and what reads its rows; `cirf.tasks.registry` knows its name.
 """
 
 from __future__ import annotations
