@@ -98,7 +98,10 @@ def _rows(ablation: Ablation, group: Group, method: str, tasks: Sequence[str]) -
         test = tests.get(run.name)
         if test is not None:
             row |= {"difference": test.difference, "difference_low": test.interval.low, "difference_high": test.interval.high}
-            row |= {"p": test.p, "p_holm": test.p_holm, "reading": _reading(test)}
+            row |= {"p": test.p, "p_holm": test.p_holm}
+            word = "above" if test.difference > 0 else "below"
+            same = test.wins == test.losses == 0
+            row["reading"] = "no difference on any question" if same else word if test.significant else "not significant"
         elif tests and ablation.values(run) == ablation.reference:
             row["reading"] = "the reference"
         rows.append(row)
@@ -123,12 +126,6 @@ def _tests(ablation: Ablation, group: Group, found: Sequence[Shares]) -> tuple[d
     named = {run.name: " x ".join(ablation.values(run) or ()) for run in group.runs}
     summary = " x ".join(ablation.reference)
     return tests, [f"{describe_difference(test, named[name], summary)}{group}." for name, test in tests.items()]
-
-
-def _reading(test: Comparison) -> str:
-    if test.wins == test.losses == 0:
-        return "no difference on any question"
-    return ("above" if test.difference > 0 else "below") if test.significant else "not significant"
 
 
 def _theirs(row: Mapping[str, Any], own: set[str]) -> dict[str, Any]:

@@ -243,7 +243,8 @@ def _pictures(rows: Sequence[dict[str, Any]]) -> dict[str, str]:
     there = {_LOOKS[row["matrix"]] for row in rows}
     legend = {look: words for look, words in legend.items() if look in there}
     first = [members[0] for members in lines.values()]
-    labels = distinct_labels([{key: _short(key, row[key]) for key in _SETTINGS} for row in first])
+    words = {"size": "K", "seed": "seed", "init": "first rows", "initialiser": "first codes", "reassign": "reassigned"}
+    labels = distinct_labels([{key: f"{words.get(key, '')} {row[key]}".strip() for key in _SETTINGS} for row in first])
     pictures = {}
     for key, axis in _MEASURES.items():
         drawn = []
@@ -253,11 +254,6 @@ def _pictures(rows: Sequence[dict[str, Any]]) -> dict[str, str]:
         if any(marks for _, marks in drawn):
             pictures[key] = draw_dots(f"geometry-{key}", "", axis, drawn, "number", legend)
     return pictures
-
-
-def _short(key: str, value: Any) -> str:
-    words = {"size": "K", "seed": "seed", "init": "first rows", "initialiser": "first codes", "reassign": "reassigned"}
-    return f"{words[key]} {value}" if key in words else str(value)
 
 
 ANALYSIS = Analysis(

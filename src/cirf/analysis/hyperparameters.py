@@ -50,7 +50,8 @@ def make(source: Source) -> AnalysisResult:
             ours = shape.get(key)
             text = "" if ours is None else str(ours)
         rows.append({"step": row["step"], "parameter": row["parameter"], "key": key, "value": text})
-        rows[-1] |= {"paper": _text_of(row["value"]), "same": "yes" if _same(ours, row["value"]) else "no"}
+        same = (list(ours) if isinstance(ours, list | tuple) else ours) == row["value"]
+        rows[-1] |= {"paper": _text_of(row["value"]), "same": "yes" if same else "no"}
     adapted = run.key("finetune.adaptation") == "lora"
     rows += [
         {"step": step, "parameter": name, "key": key, "value": _text_of(run.key(key)), "paper": None, "same": None}
@@ -79,11 +80,6 @@ def _shape(run: Run) -> dict[str, int]:
             config = load_config(place, Backbone()).get_text_config(decoder=True)
             return {key: int(value) for key, name in _SHAPE.items() if (value := getattr(config, name, None))}
     return {}
-
-
-def _same(ours: Any, theirs: Any) -> bool:
-    listed = [list(value) if isinstance(value, list | tuple) else value for value in (ours, theirs)]
-    return bool(listed[0] == listed[1])
 
 
 def _text_of(value: Any) -> str:

@@ -257,11 +257,6 @@ def _marker(asset: Asset) -> dict[str, Any]:
     return {"file": asset.file, "sha256": asset.sha256, "format": FORMAT}
 
 
-def _hashes(folder: Path) -> dict[str, str]:
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {path.relative_to(folder).as_posix(): hash_file(path) for path in files}
-
-
 def _is_whole(folder: Path) -> bool:
     if folder in VERIFIED:
         return True
@@ -308,7 +303,8 @@ def _make(asset: Asset, folder: Path, downloads: Path, progress: Progress) -> No
         convert_gguf(file, made, progress)
     else:
         shutil.unpack_archive(file, made, "zip")
-    (made / _FILES).write_text(to_json(_hashes(made)))
+    files = sorted(path for path in made.rglob("*") if path.is_file())
+    (made / _FILES).write_text(to_json({path.relative_to(made).as_posix(): hash_file(path) for path in files}))
     (made / _MARKER).write_text(to_json(_marker(asset)))
     if folder.exists():
         shutil.rmtree(folder)

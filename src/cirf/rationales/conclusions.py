@@ -55,8 +55,10 @@ def stated_answer(text: str, problem: Problem, task: Task) -> str | None:
     line = _ANSWER_LINE.search(text)
     if line is not None:
         return task.parse(line[1].strip(), problem)
-    statements = _statements(text)
-    for statement in reversed(statements):
+    plain = normalise(text)
+    boxed = [(match.start() / max(1, len(text)), match[1]) for match in _BOXED.finditer(text)]
+    announced = [(match.start() / max(1, len(plain)), match[1] or match[2]) for match in _ANNOUNCED.finditer(plain)]
+    for _, statement in sorted(boxed + announced, reverse=True):
         words = _readable(statement, task.kind(problem), problem)
         if words is not None:
             return task.parse(words, problem)
@@ -95,13 +97,6 @@ def _in_points(text: str, problem: Problem, task: Task) -> tuple[str, Task]:
     return with_points(text), replace(task, decimal_commas=False)
 
 
-def _statements(text: str) -> list[str]:
-    boxed = [(match.start() / max(1, len(text)), match[1]) for match in _BOXED.finditer(text)]
-    plain = normalise(text)
-    announced = [(match.start() / max(1, len(plain)), match[1] or match[2]) for match in _ANNOUNCED.finditer(plain)]
-    return [statement for _, statement in sorted(boxed + announced)]
-
-
 def _readable(statement: str, kind: AnswerKind, problem: Problem) -> str | None:
     """The part of a statement that can only be the answer, in a form that any reader takes for it; else ``None``."""
     if kind == "text" and "\\" in statement:
@@ -115,7 +110,8 @@ def _readable(statement: str, kind: AnswerKind, problem: Problem) -> str | None:
         return found.pop() if len(found) == 1 and UNREAD not in tail else None
     if kind == "option":
         letter = _LETTER.match(plain)
-        if letter is not None and not _is_article(plain, letter):
+        article = letter and letter[2] == "A" and re.match(r" [a-z]", plain[letter.end() :])  # "A place to sit"
+        if letter is not None and not article:
             return letter[1] or letter[2]
         choices = [choice.casefold() for choice in problem.choices or ()]
         return chr(ord("A") + choices.index(first.casefold())) if choices.count(first.casefold()) == 1 else None
@@ -123,8 +119,3 @@ def _readable(statement: str, kind: AnswerKind, problem: Problem) -> str | None:
         word = _YES_NO.match(plain)
         return word[0] if word is not None else None
     return first if len(first) <= _LONGEST_TEXT else None
-
-
-def _is_article(text: str, letter: re.Match[str]) -> bool:
-    """Whether the letter is the word "A" that opens a phrase, as in "A place to sit"."""
-    return letter[2] == "A" and re.match(r" [a-z]", text[letter.end() :]) is not None

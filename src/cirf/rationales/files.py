@@ -62,7 +62,8 @@ def read_rationales(path: Path, refused: Refused | None = None) -> list[Row]:
             where = f"{path}, {file.word} {number}"
             row = _row(plain_row(raw, where, answered=False), where)
             other = first.setdefault(row.id, row) if row.id is not None else row
-            if _differ(other.question, row.question):
+            asked = {question_key(one.question) for one in (row, other) if one.question is not None}
+            if len(asked) > 1:
                 there = other.where.rpartition(", ")[2]
                 message = f"duplicate id {row.id}, with another question than on {there}; make ids unique"
                 raise RowError(row.where, message, "its id occurs with another question already")
@@ -114,10 +115,6 @@ def _alike(question: str, other: str | None) -> bool:
     """Whether half of a question's words occur in another text; true without another text."""
     words = set(question_key(question).split())
     return other is None or 2 * len(words & set(question_key(other).split())) >= len(words)
-
-
-def _differ(one: str | None, other: str | None) -> bool:
-    return one is not None and other is not None and question_key(one) != question_key(other)
 
 
 def _text(raw: Mapping[str, Any], field: str, where: str) -> str:

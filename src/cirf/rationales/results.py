@@ -68,7 +68,9 @@ class RuleWriter:
             again = steps.rule == "function" and result == next(filter(None, reversed(results)), "")
             results.append("" if again else result)
         known = task.in_our_notation(problem).question
-        values = _used(segments, results, known) if self.used else [_each(result) for result in results]
+        listed = [result.split(", ") for result in results]  # the numbers that a result lists, else the result
+        each = [[result] if None in map(number_value, parts) else parts for result, parts in zip(results, listed, strict=True)]
+        values = _used(segments, results, known) if self.used else each
         return tuple(self._text(row, segment) for row, segment in zip(values, segments, strict=True))
 
     def _text(self, values: Sequence[str], segment: str) -> str:
@@ -78,12 +80,6 @@ class RuleWriter:
             return bare
         full = ", ".join(working(value, segment) + name for value, name in zip(values, named, strict=True))
         return full if len(full) <= self.longest else bare
-
-
-def _each(result: str) -> list[str]:
-    """The numbers that a result lists, else the result."""
-    listed = result.split(", ")
-    return listed if None not in map(number_value, listed) else [result]
 
 
 def _concludes(segment: str) -> bool:

@@ -39,7 +39,8 @@ def rationale_of(text: str) -> str:
     """
     thought, rest = split_thoughts(text)
     rest = unwrapped(rest)
-    if not thought or _explains(rest):
+    explaining = (sentence for sentence in sentences(normalise(rest)) if not states_answer_only(sentence))
+    if not thought or len(list(explaining)) > 1:
         return equations_written_out(rest)
     said = _answer(rest)
     return equations_written_out(f"{thought}\n#### {said}" if said else thought)
@@ -61,11 +62,6 @@ def equations_written_out(text: str) -> str:
     if _WORD.search(_STEP.sub("", around)):
         return text
     return _BETWEEN.sub("\n", _NOTE.sub(r"<<\1>>", text)).replace("<<", "").replace(">>", "")
-
-
-def _explains(text: str) -> bool:
-    """Whether a text explains the answer: in two sentences or more besides those that state it."""
-    return sum(not states_answer_only(sentence) for sentence in sentences(normalise(text))) > 1
 
 
 def _answer(text: str) -> str:

@@ -96,7 +96,8 @@ def _words(annotation: Any, limits: list[Any]) -> str:
         return "a group of keys"
     origin, args = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is Annotated:
-        return _words(args[0], [*_field_limits(args[1:]), *limits])
+        own = [limit for item in args[1:] for limit in (item.metadata if isinstance(item, FieldInfo) else [item])]
+        return _words(args[0], [*own, *limits])
     if origin in (typing.Union, types.UnionType):
         parts = [_words(part, [] if part is types.NoneType else limits) for part in args]
         return " or ".join(dict.fromkeys(parts))
@@ -116,10 +117,6 @@ def _plural(words: str) -> str:
         if words.startswith(one):
             return many + words[len(one) :]
     return words
-
-
-def _field_limits(metadata: tuple[Any, ...]) -> list[Any]:
-    return [limit for item in metadata for limit in (item.metadata if isinstance(item, FieldInfo) else [item])]
 
 
 def _limit(limits: list[Any], name: str) -> Any:
@@ -186,7 +183,7 @@ def nearest(path: Path, schema: type[Section] = Recipe) -> str:
     if not hits:
         siblings = ", ".join(row.leaf for row in rows(schema) if row.parent == parent)
         return f"the keys of {dotted(above) or f'a {schema.__name__.lower()}'} are {siblings}"
-    return "did you mean " + " or ".join(_shown(row, parent, above) for row in hits) + "?"
+    return "did you mean " + " or ".join(dotted((*above, row.leaf)) if row.parent == parent else row.key for row in hits) + "?"
 
 
 def _share(typed: str, key: str) -> bool:
@@ -196,10 +193,6 @@ def _share(typed: str, key: str) -> bool:
 
 def _kinship(one: str, other: str) -> float:
     return 0.25 if one == other else 0.05 * SequenceMatcher(None, one, other).ratio()
-
-
-def _shown(row: KeyRow, parent: str, parent_path: Path) -> str:
-    return dotted((*parent_path, row.leaf)) if row.parent == parent else row.key
 
 
 def _likeness(typed: str, key: str) -> float:

@@ -116,7 +116,8 @@ def model_card(method: str, recipe: Mapping[str, Any], known: ModelFacts) -> str
     named without folders.
     """
     functions, metrics = known.functions, known.metrics
-    answer_cap = _answer_cap(recipe) if functions else 0  # a user's own task is found only by its path
+    names = [entry["task"] for entry in recipe["problems"]["tasks"]]  # a user's own task is found only by its path
+    answer_cap = max(Task.cap if name == JSONL else get(name).cap for name in names) if functions else 0
     recipe = without_folders(recipe)
     tasks = [entry.get("name") or entry["task"] for entry in recipe["problems"]["tasks"]]
     delimiters = (functions or {}).get("delimiters", "cirf")
@@ -198,11 +199,6 @@ def _form(settings: Mapping[str, Any], functions: Mapping[str, Any], opened: boo
 def hub_name(model: str) -> str:
     """A bundled model's id on the hub; another one by its name."""
     return _HUB.get(model, model)
-
-
-def _answer_cap(recipe: Mapping[str, Any]) -> int:
-    names = [entry["task"] for entry in recipe["problems"]["tasks"]]
-    return max(Task.cap if name == JSONL else get(name).cap for name in names)
 
 
 def cell(text: str, longest: int = 110) -> str:
@@ -304,6 +300,8 @@ def traces_card(
     delimiters = (functions or {}).get("delimiters", "cirf")
     size = (functions or {}).get("size", 0)
     codes = sorted(((functions or {}).get("codes") or {}).items(), key=lambda item: (-item[1]["count"], int(item[0])))
+    first = json.dumps(rows[0], indent=2, ensure_ascii=False)
+    fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", first)), default=0))  # which the row cannot close
     text: str = card_template("traces.md.j2").render(
         front=_traces_front(rows, licence_of(origins), functions is not None),
         repository=repository,
@@ -320,7 +318,7 @@ def traces_card(
         count=len(rows),
         characters=[sum(len(row[part]) for row in rows) / len(rows) for part in ("prompt", "completion")],
         written=sum(written) / len(rows),
-        example=_fenced(rows[0]),
+        example=f"{fence}json\n{first}\n{fence}",
         end=end,
         sources=origins,
         unsaid=UNSAID,
@@ -334,19 +332,8 @@ def _traces_front(rows: Sequence[Mapping[str, str]], licence: str | None, functi
 
     front: dict[str, Any] = {"license": licence} if licence else {}
     front["task_categories"] = ["text-generation"]
-    front["size_categories"] = [_size(len(rows))]
+    bounds = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"))
+    front["size_categories"] = [next((name for bound, name in bounds if len(rows) < bound), "n>1M")]
     front["tags"] = ["cirf", "trl", "sft", *(["latent-reasoning"] if functional else [])]
     front["configs"] = [{"config_name": "default", "data_files": [{"split": "train", "path": "sft.jsonl"}]}]
     return str(yaml.safe_dump(front, sort_keys=False, allow_unicode=True))
-
-
-def _size(count: int) -> str:
-    bounds = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"))
-    return next((name for bound, name in bounds if count < bound), "n>1M")
-
-
-def _fenced(row: Mapping[str, str]) -> str:
-    """A row as JSON in a fence that its content cannot close."""
-    text = json.dumps(row, indent=2, ensure_ascii=False)
-    fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
-    return f"{fence}json\n{text}\n{fence}"

@@ -92,7 +92,7 @@ def plain(text: str) -> str:
     """The text without markdown emphasis and LaTeX wrapping, with digits in ASCII; simple LaTeX fractions become ``a/b``. Lines
     stay lines."""
     if not text.isascii():
-        text = _POWER_OF_TEN.sub(_with_caret, _SCRIPT.sub(_in_ascii, text))
+        text = _POWER_OF_TEN.sub(lambda power: f"{power[1]}^{power[2].translate(_RAISED)}", _SCRIPT.sub(_in_ascii, text))
         for sign, fraction in _VULGAR.items():
             if sign in text:
                 text = re.sub(rf"(?<=[0-9])\s?{sign}", f" {fraction}", text).replace(sign, fraction)
@@ -102,11 +102,6 @@ def plain(text: str) -> str:
         for pattern, by in _LATEX:
             text = pattern.sub(by, text)
     return _EMPHASIS.sub("", text)
-
-
-def _with_caret(match: re.Match[str]) -> str:
-    """``× 10^-9`` for ``× 10⁻⁹``."""
-    return f"{match[1]}^{match[2].translate(_RAISED)}"
 
 
 def _in_ascii(match: re.Match[str]) -> str:

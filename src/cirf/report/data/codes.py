@@ -44,13 +44,15 @@ def read_functions(run: RunView, recipe: Mapping[str, Any], model: str, per_code
     `read_neighbours`. Of all: ``transitions`` of the training traces (`count_transitions`), ``segments`` steps in all.
     """
     functions = load_object(run.at(f"models/{model}") / "functions.json") or {}
-    folder = _folder(run, functions.get("size", recipe.get("codebook", {}).get("size")))
-    if folder is None:
+    if not (there := run.each("codebook-*")):
         return None
+    wanted = f"codebook-{functions.get('size', recipe.get('codebook', {}).get('size'))}"
+    folder = run.at(wanted if wanted in there else there[0])
     stored = load_object(folder / "codebook.json") or {}
     size = int(stored.get("size", folder.name.rpartition("-")[2]))
     steps, traces = _training_steps(run, folder, size)
-    written, right = _written(answered), code_accuracy(answered)
+    found = (code for table in answered.values() for row in table for code, _ in read_codes(row["output"]))
+    written, right = Counter(code for code in found if code is not None), code_accuracy(answered)
     neighbours = read_neighbours(folder, size)
     labels = _labels(functions, {code: [text for _, text in rows] for code, rows in steps.items()})
     labels |= read_labels(run.root, {code: len(rows) for code, rows in steps.items()})
@@ -156,22 +158,12 @@ def _rows(path: Path) -> list[Row]:
     return read_rows(path) if path.exists() else []
 
 
-def _written(answered: Answered) -> Counter[int]:
-    found = (code for table in answered.values() for row in table for code, _ in read_codes(row["output"]))
-    return Counter(code for code in found if code is not None)
-
-
 def _labels(functions: Mapping[str, Any], segments: Mapping[int, Sequence[str]]) -> dict[int, str]:
     """The labels that the model's ``functions.json`` holds, or new ones if its codes differ."""
     held = {int(code): row["label"] for code, row in functions.get("codes", {}).items()}
     if held.keys() != {code for code, texts in segments.items() if texts}:
         return label_codes(segments)
     return {code: held.get(code, UNUSED) for code in segments}
-
-
-def _folder(run: RunView, size: int | None) -> Path | None:
-    there = run.each("codebook-*")
-    return run.at(next((name for name in there if name == f"codebook-{size}"), there[0])) if there else None
 
 
 MOST = 8  # number of neighbours shown for a code
@@ -200,12 +192,11 @@ def read_neighbours(folder: Path, size: int) -> dict[int, list[list[float]]]:
     lengths = np.linalg.norm(codes, axis=1, keepdims=True)
     units = np.divide(codes, lengths, out=np.zeros_like(codes), where=lengths > 0)
     cosines = np.round(units @ units.T, _DIGITS)
-    return {code: _nearest(code, cosines[code].tolist()) for code in range(size)}
-
-
-def _nearest(code: int, cosines: list[float]) -> list[list[float]]:
-    others = sorted((-cosine, other) for other, cosine in enumerate(cosines) if other != code)
-    return [[other, -cosine or 0.0] for cosine, other in others[:MOST]]
+    nearest = {}
+    for code in range(size):
+        others = sorted((-cosine, other) for other, cosine in enumerate(cosines[code].tolist()) if other != code)
+        nearest[code] = [[other, -cosine or 0.0] for cosine, other in others[:MOST]]
+    return nearest
 
 
 def count_transitions(traces: Iterable[Sequence[int]]) -> dict[str, Any]:

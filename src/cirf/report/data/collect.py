@@ -157,7 +157,7 @@ def _method(run: RunView, name: str, tables: Mapping[str, Sequence[Row]], latenc
         **details,
         **latency_of(latency, name),
         "trained": bool(_json(run.at(f"evaluation/{name}") / "scores.json").get("trained", False)),
-        "sampled": _sampled(run.at(f"sampled/{name}")),
+        "sampled": numbers(sampled) if (sampled := _evaluation_rows(run.at(f"sampled/{name}"))) else None,
         "caveats": _json(run.at(f"evaluation/{name}") / "stage.json").get("summary", {}).get("notes", []),
         "tasks": {task: row | task_latency_of(latency, name, task) for task, row in details["tasks"].items()},
     }
@@ -185,12 +185,6 @@ def _protocol(run: RunView, recipe: Mapping[str, Any]) -> Data | None:
         if row["test"] < named:
             partial[entry["name"] or entry["task"]] = [row["test"], named]
     return {"name": name, "summary": PROTOCOLS[name].summary, "partial": partial, "cut": cut}
-
-
-def _sampled(folder: Path) -> Data | None:
-    """The sampled runs next to a greedy evaluation, recomputed from their rows; ``None`` where there are none."""
-    tables = _evaluation_rows(folder)
-    return numbers(tables) if tables else None
 
 
 def _labels_taken(recipe: Mapping[str, Any]) -> dict[int, str]:

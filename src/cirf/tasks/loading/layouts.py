@@ -267,13 +267,9 @@ def _spelled(raw: Mapping[str, Any]) -> dict[str, Any]:
     """The row with the names that are read here in our spelling too: ``Final Answer`` as ``final_answer``."""
     row = dict(raw)
     for name, value in raw.items():
-        if (known := _KNOWN.get(_key(str(name)))) is not None and known not in raw:
+        if (known := _KNOWN.get(re.sub(r"[\s_-]+", "", str(name)).casefold())) is not None and known not in raw:
             row.setdefault(known, value)
     return row
-
-
-def _key(name: str) -> str:
-    return re.sub(r"[\s_-]+", "", name).casefold()
 
 
 def _names(row: Mapping[str, Any]) -> str:
@@ -342,16 +338,11 @@ def _conversation(turns: Sequence[Any], where: str) -> tuple[str, str]:
     summary = [text for role, text in before if role == "system"]
     turns = asked[0][1] if len(asked) == 1 else "\n".join(f"{role.capitalize()}: {text}" for role, text in asked)
     if not said[last][1]:
-        thoughts = "the assistant's last turn has thoughts but no answer"
-        raise RowError(where, thoughts if _has_thoughts(turns_given[last]) else "the assistant's last turn is empty")
+        given = turns_given[last]
+        parts = given["content"] if isinstance(given.get("content"), list) else []
+        thinks = _text(given, _PARTS) or any(isinstance(part, Mapping) and part.get("type") in _PARTS for part in parts)
+        raise RowError(where, f"the assistant's last turn {'has thoughts but no answer' if thinks else 'is empty'}")
     return "\n\n".join([*summary, turns]), said[last][1]
-
-
-def _has_thoughts(turn: Mapping[str, Any]) -> bool:
-    parts = turn.get("content") if isinstance(turn.get("content"), list) else []
-    return _text(turn, _PARTS) is not None or any(
-        isinstance(part, Mapping) and part.get("type") in _PARTS for part in parts or ()
-    )
 
 
 def _role(turn: Any) -> str | None:

@@ -52,17 +52,13 @@ def parse_latex(text: str) -> str | None:
     one; else the text if it is a formula, a number or a word or two; else the number that ``parse_number`` reads.
     """
     said = [each for each in anchors(text) if each[0] in ENCLOSED or not _DENIES_A_WORD.match(each[1])]
-    found, last_word = settled(said, lambda anchor, said: _anchored(said, whole=anchor in ENCLOSED))
+    found, last_word = settled(said, lambda anchor, said: (tidy_latex(said) if anchor in ENCLOSED else _opening(said)) or None)
     if found or last_word:
         return found
     formulas = [match for match in _FORMULA.finditer(text) if tidy_latex(_inside(match))]
     if formulas:
         return tidy_latex(_inside(formulas[-1]))
     return _opening(text, alone=True) or parse_number(text)
-
-
-def _anchored(said: str, whole: bool) -> str | None:
-    return (tidy_latex(said) if whole else _opening(said)) or None
 
 
 def _inside(match: re.Match[str]) -> str:

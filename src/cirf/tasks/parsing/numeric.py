@@ -102,7 +102,9 @@ def parse_number(text: str) -> str | None:
             if right is None and len(bold) == 1:
                 right = bold[0].value
             if right is None and len(numbers) > 1:
-                right = _said_again(numbers, parts[:place])
+                before = (_right_side(plain_numbers(part)) for part in reversed(parts[:place]))
+                reached = next((value for value in before if value is not None), None)  # the last equation's result, said again
+                right = reached if any(number.value == reached for number in numbers) else None
             return number_text(numbers[-1].value if right is None else right)
     word = word_value(text)
     if word is None:
@@ -146,12 +148,6 @@ def _right_side(sentence: str) -> Fraction | None:
     return numbers[0].value if before is None else before
 
 
-def _said_again(numbers: list[Numeral], before: list[str]) -> Fraction | None:
-    """The number of a conclusion that is the result of the last equation before it."""
-    reached = next((value for part in reversed(before) if (value := _right_side(plain_numbers(part))) is not None), None)
-    return reached if any(number.value == reached for number in numbers) else None
-
-
 def _anchored_number(said: str, strict: bool) -> Fraction | None:
     """The number an anchor names: an equation's right side, or the one at the front; unless ``strict``, also a total, one in
     bold, or the last of the sentence. ``None`` for an unevaluated expression; ``SeveralError`` for several."""
@@ -159,7 +155,8 @@ def _anchored_number(said: str, strict: bool) -> Fraction | None:
     if _NAMED_TWICE.search(sentence):
         raise SeveralError
     tail = sentence.rpartition("=")[2]
-    if _unread_first(tail):
+    place, readable = tail.find(UNREAD), first_number(tail)
+    if place >= 0 and (readable is None or place < readable.start):
         raise SeveralError  # a part of it, or another number, is not what the text says
     right = _right_side(sentence)
     equation = right is not None
@@ -190,12 +187,6 @@ def _anchored_number(said: str, strict: bool) -> Fraction | None:
     if len(numbers) == 2 and not bold and (_BETWEEN.match(sentence) or _names_several(sentence, numbers, lists=False)):
         raise SeveralError
     return bold[-1].value if bold else numbers[-1].value
-
-
-def _unread_first(text: str) -> bool:
-    """Whether an unreadable number comes before all others."""
-    place, number = text.find(UNREAD), first_number(text)
-    return place >= 0 and (number is None or place < number.start)
 
 
 def _is_unworked(sentence: str) -> bool:

@@ -163,12 +163,8 @@ def _lone_line(text: str, count: int) -> str | None:
 def _ends_in_a_list(text: str, choices: Sequence[str]) -> bool:
     lines = [line for line in text.splitlines() if line.strip()][-2:]
     marked = [re.fullmatch(r"\W*([A-Z])[).:]\s+(.*)", line.strip()) for line in lines]
-    named = [match[1] for match in marked if match and _is_option(match[1], match[2], choices)]
-    return len(set(named)) == 2
-
-
-def _is_option(letter: str, text: str, choices: Sequence[str]) -> bool:
-    return _in_range(letter, len(choices)) and normalise_text(choices[ord(letter) - 65]) == normalise_text(text)
+    texts = {chr(65 + index): normalise_text(choice) for index, choice in enumerate(choices)}
+    return len({match[1] for match in marked if match and texts.get(match[1]) == normalise_text(match[2])}) == 2
 
 
 def _in_range(letter: str, count: int) -> bool:

@@ -51,7 +51,10 @@ def parse_list(text: str, question: str = "") -> str | None:
             continue
         runs = _runs(said if anchor in ENCLOSED else text[start:], given)
         if runs and runs[0][0] <= len(said):
-            return " ".join(_first_answer([row for _, row in runs], given))
+            rows = [row for _, row in runs]
+            if tuple(rows[0]) == given:  # the question's list again
+                return " ".join(next((row for row in rows[1:] if len(row) >= _HALF * len(given)), rows[0]))
+            return " ".join(rows[0])
     rows = [row for _, row in _runs(text, given)]
     longest = max(map(len, rows), default=0)
     only = len(rows) == 1 and len(_words(text)) == longest
@@ -59,13 +62,6 @@ def parse_list(text: str, question: str = "") -> str | None:
         return None
     best = [row for row in rows if len(row) == longest]
     return " ".join(next((row for row in reversed(best) if tuple(row) != given), best[-1]))
-
-
-def _first_answer(rows: list[list[str]], given: Sequence[str]) -> list[str]:
-    """The first row, or the next good one where the first says the question's list again."""
-    if tuple(rows[0]) != tuple(given):
-        return rows[0]
-    return next((row for row in rows[1:] if len(row) >= _HALF * len(given)), rows[0])
 
 
 def _clean(token: str) -> str:
@@ -159,7 +155,7 @@ def parse_brackets(text: str, question: str = "") -> str | None:
     sequence of the question and goes on counts as what it goes on with, since the task is to complete it; one that only repeats
     it is no answer.
     """
-    given = "".join(_brackets(_last(_RUN.findall(_plainer(question)))))
+    given = "".join(_brackets("".join(_RUN.findall(_plainer(question))[-1:])))
     boxes = [match[1] for match in _BOX.finditer(text)]
     said = boxes or [said for _, anchor, said in places(text) if anchor != "boxed"]
     for part in reversed(said):
@@ -208,10 +204,6 @@ def _plainer(text: str) -> str:
     for _ in range(_NESTED):
         text = _REMARK.sub(" ", text)
     return text
-
-
-def _last(rows: list[str]) -> str:
-    return rows[-1] if rows else ""
 
 
 def _completion(row: str, given: str) -> str | None:

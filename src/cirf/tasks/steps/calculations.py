@@ -241,7 +241,7 @@ def worked_out(segment: str) -> tuple[str, ...]:
     """Every number that a step works out, in order: its annotations' and equations' right sides, each once."""
     noted = [find_numbers(plain_numbers(note.rpartition("=")[2])) for note in _ANNOTATION.findall(segment)]
     text = _with_numbers(segment)
-    equations = (_right_side(text, sign.end()) for sign in _EQUALS.finditer(text))
+    equations = (_value_at(text, sign.end())[0] for sign in _EQUALS.finditer(text))
     found = [_short(numbers[-1], "") for numbers in noted if numbers] or [value for value in equations if value]
     return tuple(dict.fromkeys(found))
 
@@ -326,10 +326,6 @@ def _closing(text: str, as_written: bool) -> str:
         if number is not None and re.fullmatch(r"(?:\s+\w+){0,3}\s*[.!]?\s*", text[number.end :]):
             return _short(number, text, as_written)
     return ""
-
-
-def _right_side(text: str, start: int) -> str:
-    return _value_at(text, start)[0]
 
 
 def _value_at(text: str, start: int, as_written: bool = False) -> tuple[str, int]:

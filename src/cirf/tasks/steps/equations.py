@@ -144,11 +144,13 @@ def _runs(text: str, within: bool = False) -> Iterator[list[list[str]]]:
             else:
                 run[-1].append(term)
         else:
-            if _is_whole(run, start_broken or depth != 0, open_before or within, text, last_end):
+            dangles = not run or not run[-1] or not (run[-1][-1] == ")" or run[-1][-1][0].isalnum())
+            alone = len(run) == 1 and not (open_before or within)
+            if not (start_broken or depth or dangles or alone or _GOES_ON.match(text[last_end : last_end + 80])):
                 yield run
             run, depth = [], 0
             if kind in ("number", "letter", "open"):
-                run, start_broken, open_before = [[term]], _breaks(before, after_word and touches), before == "="
+                run, start_broken, open_before = [[term]], (after_word and touches) or before in tuple("+*/^-"), before == "="
                 depth = int(kind == "open")
         if kind == "equals" or term == "is":
             before = "="
@@ -158,15 +160,6 @@ def _runs(text: str, within: bool = False) -> Iterator[list[list[str]]]:
             before = "+" if term == "√" or term.casefold() in _FUNCTIONS else ""
         after_word = kind == "word"
         last_end = end
-
-
-def _breaks(before: str, glued: bool) -> bool:
-    return glued or (bool(before) and before in "+*/^-")
-
-
-def _is_whole(run: list[list[str]], broken: bool, alone: bool, text: str, end: int) -> bool:
-    dangles = not run or not run[-1] or not (run[-1][-1] == ")" or run[-1][-1][0].isalnum())
-    return not (broken or dangles or (len(run) == 1 and not alone) or _GOES_ON.match(text[end : end + 80]))
 
 
 def _has_letter(run: list[list[str]]) -> bool:

@@ -86,7 +86,7 @@ def produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
         found = concluded(segment, problem, previous)
         if found and coin:
             found = coin_state(_ANSWER_TO.sub("", segment), problem, ()) or found
-        answers = answers or (not judges(problem) and singles_out(segment))
+        answers = answers or (not judges(problem) and _SINGLES_OUT.search(plain_step(segment)) is not None)
     else:
         outright = False  # the answer is what is calculated
     summary = _LABEL.sub(lambda label: label["lead"] or "", segment)
@@ -97,7 +97,7 @@ def produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
         or ("" if outright else dated(segment, problem, previous))
         or ("" if outright or judged else in_words(summary, previous))
         or (coin_state(segment, problem, previous) if coin else "")
-        or _last_cell(segment)
+        or (next(filter(None, row.groups())).strip() if (row := _TABLE_ROW.search(segment)) else "")
         or ("" if outright or judged else named_value(summary, as_written))
         or ("" if judged else first_stated(summary, numbers_in(problem.question, *previous)))
         or unworked(segment, previous)
@@ -105,15 +105,9 @@ def produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
     )
 
 
-_TABLE_ROW = re.compile(
+_TABLE_ROW = re.compile(  # "59" of "| Ivan | 37 | 59 |", "f" of "e -> f"
     r"(?:^|\n)(?:\|\s[^\n]*?\|\s(?P<last>[^|\n]{1,28}?)\s\||[\w'’-]+(?:\s[\w'’-]+)?\s?(?:->|→)\s?(?P<to>[\w'’-]+(?:\s[\w'’-]+)?)[.;]?)\s*\Z"
 )
-
-
-def _last_cell(segment: str) -> str:
-    """The last cell of a table's row, ``59`` in ``| Ivan | 37 | 59 |``, or what an arrow ends at: ``f`` in ``e -> f``."""
-    row = _TABLE_ROW.search(segment)
-    return (row["last"] or row["to"]).strip() if row else ""
 
 
 _DATE = re.compile(
@@ -186,11 +180,6 @@ def concluded(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
 
 def judges(problem: Problem) -> bool:
     return problem.answer in _CLOSED_SETS
-
-
-def singles_out(segment: str) -> bool:
-    """Whether a step says that only one thing, or one of those above, is so."""
-    return _SINGLES_OUT.search(plain_step(segment)) is not None
 
 
 def _plain(text: str) -> str:

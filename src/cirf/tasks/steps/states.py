@@ -147,7 +147,8 @@ def state(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
     step's sentences that says one counts, and of it the last clause. Questions, conditions and steps with numbers say none.
     """
     text = _QUESTION.sub("", plain_step(segment))
-    asked = {_stem(word) for word in _WORD.findall(_asked(problem.question))}
+    _, apart, asked = problem.question.rpartition("\n\n")  # after its passage, which is what steps find things in
+    known = {_stem(word) for word in _WORD.findall(asked if apart and "?" in asked else problem.question)}
     for sentence in reversed(SENTENCES.split(text.strip())[-_SENTENCES_READ:]):
         plain = _REPORTS.sub("", _CONDITION.sub("", " ".join(sentence[:_READ].split())))
         if len(held := _HOLDS.findall(plain)) > 1:
@@ -166,20 +167,14 @@ def state(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
             clause = _ASIDE.sub("", clause)
             match = _SAYS_WHAT.search(clause)
             found = _complement(clause[match.end() :], match) if match else ""
-            if match and found and _is_known(found, asked) and not _NOW.search(clause[: match.start() + 1]):
+            if match and found and _is_known(found, known) and not _NOW.search(clause[: match.start() + 1]):
                 about = "" if _QUANTIFIED.match(clause) else _subject(clause[: match.start()])
-                found = about if about and not _is_known(about, asked) else "" if _EMPTY.fullmatch(about) else found
+                found = about if about and not _is_known(about, known) else "" if _EMPTY.fullmatch(about) else found
             if found:
                 return found
         if label := _LABELLED.fullmatch(plain):
             return label[1]
     return ""
-
-
-def _asked(question: str) -> str:
-    """The question after its passage, which is what steps find things in."""
-    _, apart, asked = question.rpartition("\n\n")
-    return asked if apart and "?" in asked else question
 
 
 def _complement(text: str, verb: re.Match[str]) -> str:
