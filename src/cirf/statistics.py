@@ -208,10 +208,8 @@ def spread(values: Sequence[float]) -> float:
 
 
 def mcnemar(wins: int, losses: int) -> float:
-    """Exact two-sided p-value of McNemar's test: under the null each discordant item falls to either side with 1/2.
-
-    Twice the smaller tail of Binomial(wins + losses, 1/2), at most 1.
-    """
+    """Exact two-sided p-value of McNemar's test: under the null each discordant item falls to either side with 1/2. Twice the
+    smaller tail of Binomial(wins + losses, 1/2), at most 1."""
     n, k = wins + losses, min(wins, losses)
     tail = sum(math.comb(n, i) for i in range(k + 1))
     return min(1.0, float((2 * tail) / 2**n))

@@ -32,11 +32,8 @@ class AnalysisResult:
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """One table or figure.
-
-    ``title`` and ``summary`` are shown above it; ``paper``: its place in the paper, ``None`` if it goes beyond it; ``needs``:
-    what the runs must hold, in words; ``make`` raises `MissingInputError` where they do not.
-    """
+    """One table or figure. ``title`` and ``summary`` are shown above it; ``paper``: its place in the paper, ``None`` if it goes
+    beyond it; ``needs``: what the runs must hold, in words; ``make`` raises `MissingInputError` where they do not."""
 
     name: str
     title: str

@@ -44,10 +44,8 @@ class TrainedBackbone:
 
 
 def families(runs: Sequence[Run]) -> list[Group]:
-    """Evaluated runs that agree in all but the backbone, its training and its pruning; a lone run is a family.
-
-    Backbones of other sizes need other rates, batches and thresholds, so those may differ.
-    """
+    """Evaluated runs that agree in all but the backbone, its training and its pruning; a lone run is a family. Backbones of other
+    sizes need other rates, batches and thresholds, so those may differ."""
     return grouped((run for run in runs if run.methods), _OWN, keep=bool)
 
 
@@ -69,10 +67,8 @@ def settings_of(family: Group) -> list[TrainedBackbone]:
 
 
 def points_of(setting: TrainedBackbone, domain: str, kinds: Sequence[str]) -> list[Point]:
-    """A setting's points (see `pareto`) of the methods of some kinds, variants of them too, with the size of their models.
-
-    A method that several of its runs have counts once; all points answered the same questions, those that most did.
-    """
+    """A setting's points (see `pareto`) of the methods of some kinds, variants of them too, with the size of their models. A
+    method that several of its runs have counts once; all points answered the same questions, those that most did."""
     found: dict[str, Point] = {}
     for run in sorted(setting.runs, key=lambda run: -len(run.methods)):
         mine = [point for point in domain_points(run, domain) if kind(run, point["kind"]) in kinds]

@@ -156,10 +156,8 @@ def make(source: Source) -> AnalysisResult:
 
 
 def measures(rows: np.ndarray) -> dict[str, float | None]:
-    """Bias share, mean and largest cosine of two rows [K x d]; ``None`` if undefined.
-
-    A row of zeros has no direction: it counts for the bias share and for no pair.
-    """
+    """Bias share, mean and largest cosine of two rows [K x d]; ``None`` if undefined. A row of zeros has no direction: it counts
+    for the bias share and for no pair."""
     rows = np.asarray(rows, dtype=np.float64)
     norms = np.linalg.norm(rows, axis=1)
     mean_norm = float(norms.mean())

@@ -104,10 +104,8 @@ def describe(name: str, variants: Variants) -> str:
 
 
 def family(name: str, variants: Variants, functional: bool = False) -> str:
-    """``functional``, ``latent`` (latent or no reasoning) or ``prose``.
-
-    ``functional``: whether a method that is unknown here writes functional tokens.
-    """
+    """``functional``, ``latent`` (latent or no reasoning) or ``prose``. ``functional``: whether a method that is unknown here
+    writes functional tokens."""
     method = base(name, variants)
     if METHODS[method].functional if method in METHODS else functional:
         return "functional"

@@ -84,10 +84,8 @@ def make(source: Source) -> AnalysisResult:
 
 
 def _answered(run: Run, tasks: Sequence[str]) -> tuple[dict[str, Shares], list[dict[str, Any]]]:
-    """Each method's answers to the tasks, for those that answered the same questions as most; and the names of the others.
-
-    Tasks and methods without rows do not count among the most.
-    """
+    """Each method's answers to the tasks, for those that answered the same questions as most; and the names of the others. Tasks
+    and methods without rows do not count among the most."""
     points = []
     for name in run.methods:
         answers = {task: found for task, found in shares(run, name, tasks).items() if found}
@@ -137,10 +135,8 @@ def _rows(head: Mapping[str, Any], tests: Tests) -> list[dict[str, Any]]:
 
 
 def _picture(name: str, title: str, found: Mapping[str, Mapping[str, float]], tests: Tests, titles: Mapping[str, str]) -> str:
-    """Methods by accuracy with Wilson's intervals, and bars that join those without a significant difference.
-
-    ``titles``: display names of all methods, so that each looks the same in every picture of its run.
-    """
+    """Methods by accuracy with Wilson's intervals, and bars that join those without a significant difference. ``titles``: display
+    names of all methods, so that each looks the same in every picture of its run."""
     order = list(dict.fromkeys(method for pair in tests for method in pair))
     bars = together(order, lambda first, second: tests[first, second].significant)
     heading = wrap(f"{title}; bars join neighbours whose differences are not significant", _WIDE)

@@ -249,10 +249,8 @@ def _theirs(row: Mapping[str, Any], source: Source) -> dict[str, Any]:
 
 
 def picture(points: Sequence[Point], title: str, cost: str, row: Sequence[Point] = (), size: PictureSize = HALF) -> str:
-    """Points with their intervals, the front as a line: up and to the left is better.
-
-    ``row``: points of all pictures in the same row, whose cost axis it shares.
-    """
+    """Points with their intervals, the front as a line: up and to the left is better. ``row``: points of all pictures in the same
+    row, whose cost axis it shares."""
     spots = [_spot(point, cost) for point in points]
     description = f"Accuracy against {COSTS[cost]}{title and f', {title}'}. {'; '.join(spot.description for spot in spots)}"
     name = f"{'beside-' if row else ''}{file_name(title)}-{cost}"

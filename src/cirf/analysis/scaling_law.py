@@ -143,10 +143,8 @@ def _same(point: Point, other: Point) -> bool:
 
 
 def _model(run: Run, name: str) -> str:
-    """Identifies the trained model of a method: its stage's key, else its folder.
-
-    A variant may answer with the model of another method; a stage that one run took over from another has the same key.
-    """
+    """Identifies the trained model of a method: its stage's key, else its folder. A variant may answer with the model of another
+    method; a stage that one run took over from another has the same key."""
     name = str((run.recipe.get("variants", {}).get(name) or {}).get("model") or name)
     taken = run.recipe.get("models", {}).get(name)
     folder = run.shown.at(f"models/{name}") if taken is None else Path(taken)
@@ -297,11 +295,8 @@ class LinearFit:
 
 
 def drawn(tables: Sequence[np.ndarray], draws: int = DRAWS, seed: int = 0) -> np.ndarray:
-    """Unweighted means of tasks of every point with questions resampled: [draws x P].
-
-    ``tables``: of each task the values [P x n] of its questions. A draw takes the same questions for every point, as all points
-    answered the same.
-    """
+    """Unweighted means of tasks of every point with questions resampled: [draws x P]. ``tables``: of each task the values [P x n]
+    of its questions. A draw takes the same questions for every point, as all points answered the same."""
     generator = np.random.default_rng(seed)
     total = np.zeros((draws, len(tables[0])))
     for values in tables:
@@ -314,9 +309,7 @@ def drawn(tables: Sequence[np.ndarray], draws: int = DRAWS, seed: int = 0) -> np
 
 def fit(x: np.ndarray, y: np.ndarray, drawn_x: np.ndarray, drawn_y: np.ndarray, resolution: float) -> LinearFit:
     """The line through points x, y [P], and its bands from those of each draw [draws x P]. ``x`` must not be all equal.
-
-    ``resolution``: half of what one more question adds to a height.
-    """
+    ``resolution``: half of what one more question adds to a height."""
     intercept, slope = _least_squares(x[None], y[None])
     rest = y - (intercept[0] + slope[0] * x)
     spread = float(((y - y.mean()) ** 2).sum())

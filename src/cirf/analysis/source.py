@@ -200,10 +200,8 @@ _END = re.compile(r"</(?:cirf|think)>")
 
 
 def read_codes(output: str) -> list[tuple[int | None, str]]:
-    """Each functional token of a trace with the text after it, up to the closing delimiter.
-
-    A token without a result has an empty text; text before the first token has ``None``.
-    """
+    """Each functional token of a trace with the text after it, up to the closing delimiter. A token without a result has an empty
+    text; text before the first token has ``None``."""
     body = _EDGE.sub("", _END.split(output, maxsplit=1)[0])
     before, *parts = _TOKEN.split(body)
     alone: list[tuple[int | None, str]] = [(None, before.strip())] if before.strip() else []

@@ -54,10 +54,8 @@ def draw(
     size: PictureSize = HALF,
     span: Sequence[float] = (),
 ) -> str:
-    """The SVG of points with their intervals: up and to the left is better.
-
-    ``labels`` are those of the axes, ``unit`` is that of the cost, ``span`` are further costs that the axis is to include.
-    """
+    """The SVG of points with their intervals: up and to the left is better. ``labels`` are those of the axes, ``unit`` is that of
+    the cost, ``span`` are further costs that the axis is to include."""
     costs = [*(spot.cost for spot in spots), *span]
     with canvas(size.width, size.height, name) as (figure, out):
         axes = figure.add_subplot()

@@ -122,10 +122,8 @@ def _entropy_row(where: str, sequences: Sequence[Sequence[int]]) -> dict[str, An
 
 
 def shuffled_entropies(sequences: Iterable[Sequence[int]], times: int = _SHUFFLES) -> list[float]:
-    """The entropy given the code before, of traces with the codes of each in random order, for each of some shuffles.
-
-    The order of the traces is no matter, that of the codes in each neither.
-    """
+    """The entropy given the code before, of traces with the codes of each in random order, for each of some shuffles. The order
+    of the traces is no matter, that of the codes in each neither."""
     ordered = sorted(sorted(codes) for codes in sequences)
     states, codes = np.unique(np.concatenate(ordered), return_inverse=True)
     size, lengths = len(states) + 1, np.array([len(one) for one in ordered])

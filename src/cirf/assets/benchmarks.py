@@ -290,11 +290,8 @@ def _benchmark(name: str) -> Iterator[DataFile]:
 
 
 def select(names: Iterable[str], files: Sequence[DataFile]) -> list[DataFile]:
-    """The files of these names, in the catalogue's order, with those that they are made from.
-
-    A name is a benchmark's, ``rationales``, ``all``, or one file's, with or without its ending. ``CirfError`` names the nearest
-    for an unknown name.
-    """
+    """The files of these names, in the catalogue's order, with those that they are made from. A name is a benchmark's,
+    ``rationales``, ``all``, or one file's, with or without its ending. ``CirfError`` names the nearest for an unknown name."""
     chosen: set[str] = set()
     for name in names:
         found = {file.path for file in files if name == ALL or name.removesuffix(".jsonl") in file.names}

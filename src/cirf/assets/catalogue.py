@@ -41,11 +41,8 @@ class HubFile:
 
 @dataclass(frozen=True)
 class Asset:
-    """A bundled model.
-
-    ``file``, ``size`` (bytes) and ``sha256`` are those of the published file; ``form`` says whether it is a GGUF file to
-    convert or a zip of a model folder to unpack; ``installed`` is about how many bytes that folder takes.
-    """
+    """A bundled model. ``file``, ``size`` (bytes) and ``sha256`` are those of the published file; ``form`` says whether it is a
+    GGUF file to convert or a zip of a model folder to unpack; ``installed`` is about how many bytes that folder takes."""
 
     name: str
     summary: str

@@ -38,10 +38,8 @@ REACHED: set[str] = set()  # servers that did
 
 
 def fetch(asset: Asset, folder: Path, progress: Progress) -> Path:
-    """The published file of ``asset``, in ``folder``, with the right size and hash.
-
-    Raises ``CirfError`` when no source gives it, and if a source gives another file, which is removed.
-    """
+    """The published file of ``asset``, in ``folder``, with the right size and hash. Raises ``CirfError`` when no source gives it,
+    and if a source gives another file, which is removed."""
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / asset.file
     if target.exists():  # joined and checked before it was renamed

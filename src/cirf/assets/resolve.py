@@ -111,10 +111,8 @@ _ROLES = {"bos": "bos", "eos": "eos", "pad": "padding", "unk": "unknown"}
 
 
 def _tokenizer(tokens: list[str], types: list[int], merges: list[str], pre: str) -> Any:
-    """A byte-level BPE tokenizer as published with the model.
-
-    Padding rows of the file (type unused) are not tokens, so new ones take their ids.
-    """
+    """A byte-level BPE tokenizer as published with the model. Padding rows of the file (type unused) are not tokens, so new ones
+    take their ids."""
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers
     from tokenizers.models import BPE
 

@@ -68,10 +68,8 @@ class _Row:
 
 
 class _Memory(NamedTuple):
-    """The stored results of a computed trace: its steps, keys and values, each kept result's loss.
-
-    ``cache`` holds what comes after the first ``shared`` tokens; those are in the memory that the trace was computed from.
-    """
+    """The stored results of a computed trace: its steps, keys and values, each kept result's loss. ``cache`` holds what comes
+    after the first ``shared`` tokens; those are in the memory that the trace was computed from."""
 
     kept: tuple[int, ...]
     cache: KeysValues

@@ -68,10 +68,8 @@ class Removal(Record):
 
 @dataclass(frozen=True, slots=True)
 class Path(Record):
-    """The removals of one trace in their order; ``tokens`` and ``loss`` are those with all results.
-
-    The last removal may be one that costs more than the limit the search was given: the search stopped there.
-    """
+    """The removals of one trace in their order; ``tokens`` and ``loss`` are those with all results. The last removal may be one
+    that costs more than the limit the search was given: the search stopped there."""
 
     problem: str
     sample: int
@@ -144,10 +142,8 @@ def cheapest(rises: Sequence[float]) -> int:
 
 
 def search(items: Sequence[SearchItem], scorer: TraceScorer, selector: Selector, limit: float) -> list[Path]:
-    """The greedy removals of every item, until one costs more than ``limit`` or no result is left.
-
-    All items are searched together, so that a scorer always gets many traces at once.
-    """
+    """The greedy removals of every item, until one costs more than ``limit`` or no result is left. All items are searched
+    together, so that a scorer always gets many traces at once."""
     start = [Query(place, tuple(step for step, count in enumerate(item.tokens) if count)) for place, item in enumerate(items)]
     current = dict(zip(start, scorer.score(start), strict=True)) if start else {}
     scorer.settle(start)

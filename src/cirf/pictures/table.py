@@ -43,10 +43,8 @@ _SIGNS = {
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: its key in the rows, its title, how its values are shown.
-
-    ``bounds``: the rows hold the ends of an interval too, as ``KEY_low`` and ``KEY_high``, in the value's own unit.
-    """
+    """A column: its key in the rows, its title, how its values are shown. ``bounds``: the rows hold the ends of an interval too,
+    as ``KEY_low`` and ``KEY_high``, in the value's own unit."""
 
     key: str
     title: str

@@ -227,10 +227,8 @@ def _speaks_of(row: Row, candidates: Sequence[Problem], tasks: Mapping[str, Task
 
 
 def agrees_with(text: str, answer: str | None, problem: Problem, task: Task) -> bool | None:
-    """Whether a rationale ends in the problem's answer, ``None`` where it states none that can be read.
-
-    ``answer``: the answer in its row, which may be a copy of the true one, so the text counts.
-    """
+    """Whether a rationale ends in the problem's answer, ``None`` where it states none that can be read. ``answer``: the answer in
+    its row, which may be a copy of the true one, so the text counts."""
     if answer is not None:
         parsed = task.parse(answer, problem)
         if not (task.equal(answer, problem) or (parsed is not None and task.equal(parsed, problem))):
@@ -256,10 +254,8 @@ def _verdict(agrees: bool | None) -> str:
 
 
 def unmatched(report: Mapping[str, Any], every: bool = False) -> list[str]:
-    """A sentence for each file of rationales with rows that match no training question; ``report`` is `Collected`'s.
-
-    ``every``: only for files with no other row, since a run may draw few of the questions that a file has rationales for.
-    """
+    """A sentence for each file of rationales with rows that match no training question; ``report`` is `Collected`'s. ``every``:
+    only for files with no other row, since a run may draw few of the questions that a file has rationales for."""
     return [
         f"{name}: {counts['unmatched']:,} of {counts['rows']:,} rows match no training question, "
         f"the first that of {counts['first_unmatched'][0].rpartition(', ')[2]}"

@@ -30,10 +30,7 @@ class Row:
 
 def find_file(name: str, data: str | None, what: str) -> Path:
     """The file meant by ``name``: as given, in the data folder (``None``: the one that ``cirf data get`` fills), in its
-    ``rationales`` folder, with or without ``.jsonl``.
-
-    Raises ``CirfError`` naming the key (``what``) and the places looked at.
-    """
+    ``rationales`` folder, with or without ``.jsonl``. Raises ``CirfError`` naming the key (``what``) and the places looked at."""
     mirror = data_folder() if data is None else Path(data)
     folders = [Path(), mirror, mirror / "rationales"]
     tried = [folder / f"{name}{ending}" for folder in folders for ending in ("", ".jsonl")]

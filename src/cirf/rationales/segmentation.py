@@ -121,10 +121,8 @@ def steps_of(
 
 
 def cut(rationales: Sequence[Rationale], section: schema.Segments, problems: Sequence[Problem]) -> Cut:
-    """Cut every rationale; rows that do not fit are dropped and counted by reason, next to the paper's 0.8 % (A.2).
-
-    Raises ``CirfError`` if there are rationales and none can be cut.
-    """
+    """Cut every rationale; rows that do not fit are dropped and counted by reason, next to the paper's 0.8 % (A.2). Raises
+    ``CirfError`` if there are rationales and none can be cut."""
     result = cut_all(rationales, section, problems)
     if rationales and not result.steps:
         reasons = ", ".join(f"{reason}: {count}" for reason, count in result.report["reasons"].items())

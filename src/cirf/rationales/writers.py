@@ -59,10 +59,8 @@ def write_with_model(
     seed: int,
     progress: Progress = SILENT,
 ) -> list[Written]:
-    """The results of every rationale, one text a step; ``log`` keeps every answer, and only missing ones are requested.
-
-    Raises ``CirfError`` where no endpoint is named or they have several models, or as `ask` does.
-    """
+    """The results of every rationale, one text a step; ``log`` keeps every answer, and only missing ones are requested. Raises
+    ``CirfError`` where no endpoint is named or they have several models, or as `ask` does."""
     writer = section.writer
     models = {endpoint.model for endpoint in writer.endpoints}
     if len(models) != 1:

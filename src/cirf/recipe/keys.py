@@ -141,10 +141,8 @@ def _range(limits: list[Any]) -> str:
 
 
 def locate(path: Path, schema: type[Section] = Recipe) -> tuple[str, type[Section] | None] | None:
-    """The schema's key for a path, positions and chosen names as ``*``, and the section it holds, if it holds one.
-
-    A path into a plain value (an item of a list of numbers) gives the value's key; an unknown path gives ``None``.
-    """
+    """The schema's key for a path, positions and chosen names as ``*``, and the section it holds, if it holds one. A path into a
+    plain value (an item of a list of numbers) gives the value's key; an unknown path gives ``None``."""
     section: type[Section] | None = schema
     choice = False  # whether the next part is a position or a name of the user's choosing
     parts: list[str] = []
@@ -163,10 +161,8 @@ def locate(path: Path, schema: type[Section] = Recipe) -> tuple[str, type[Sectio
 
 
 def nearest(path: Path, schema: type[Section] = Recipe) -> str:
-    """A hint for a key that does not exist: the nearest valid one, or all keys of its section if none is near.
-
-    A right name in the wrong place gives every section that has it.
-    """
+    """A hint for a key that does not exist: the nearest valid one, or all keys of its section if none is near. A right name in
+    the wrong place gives every section that has it."""
     above, leaf = path[:-1], str(path[-1])
     located = locate(above, schema)
     parent = located[0] if located else dotted(above)

@@ -51,10 +51,8 @@ def is_sweep(text: str) -> bool:
 
 
 def load(path_or_name: str, sets: Sequence[str] = ()) -> Recipe:
-    """The recipe in a file, or a shipped one by its name, with ``a.b=c`` overrides applied.
-
-    Raises ``CirfError``, one line: the file (or ``--set a.b``), the key, what was expected and what was found.
-    """
+    """The recipe in a file, or a shipped one by its name, with ``a.b=c`` overrides applied. Raises ``CirfError``, one line: the
+    file (or ``--set a.b``), the key, what was expected and what was found."""
     path = find(path_or_name, shipped(), "recipe")
     if is_row_file(path.name) and path.suffix != ".json":  # a recipe may be written in JSON
         file, made = shlex.quote(str(path_or_name)), shlex.quote(str(Path(path_or_name.removesuffix(".gz")).with_suffix(".yaml")))
@@ -115,10 +113,8 @@ def read(text: str, source: str) -> Document:
 
 
 def build(document: Document, source: str, sets: Sequence[str] = (), settings: Mapping[str, Any] | None = None) -> Recipe:
-    """The recipe of a document, with ``settings`` (dotted keys and their values) and then the overrides ``sets`` applied.
-
-    The document is not changed. Raises ``CirfError`` as ``load`` does.
-    """
+    """The recipe of a document, with ``settings`` (dotted keys and their values) and then the overrides ``sets`` applied. The
+    document is not changed. Raises ``CirfError`` as ``load`` does."""
     data = copy.deepcopy(document.value)
     for name, value in (settings or {}).items():
         put(data, name, copy.deepcopy(value), f"{source}: {name}")

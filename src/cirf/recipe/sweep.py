@@ -168,10 +168,8 @@ class LoadedSweep:
         return dump(self.sweep.model_copy(update={"recipe": self.base.value, "set": chosen}))
 
     def points(self, sets: Sequence[str] = ()) -> list[Point]:
-        """Every point of every part, in order, with the ``a.b=c`` overrides applied to each.
-
-        Raises ``CirfError``: file, part and point, the key, what was expected and what was found.
-        """
+        """Every point of every part, in order, with the ``a.b=c`` overrides applied to each. Raises ``CirfError``: file, part and
+        point, the key, what was expected and what was found."""
         overridden = [override(item)[0] for item in sets]
         return [point for index, part in enumerate(self.sweep.parts) for point in self._points(index, part, sets, overridden)]
 
@@ -221,10 +219,8 @@ def shipped() -> dict[str, pathlib.Path]:
 
 
 def load(path_or_name: str) -> LoadedSweep:
-    """The sweep in a file, or a shipped one by its name.
-
-    Raises ``CirfError``, one line: the file, the line, the key, what was expected and what was found.
-    """
+    """The sweep in a file, or a shipped one by its name. Raises ``CirfError``, one line: the file, the line, the key, what was
+    expected and what was found."""
     path = recipe_io.find(path_or_name, shipped(), "sweep")
     return parse(read_text(path, path_or_name, "sweep"), str(path_or_name if path.name in path_or_name else path), path.parent)
 
@@ -255,10 +251,8 @@ def _base(sweep: Sweep, document: Document, source: str, folder: pathlib.Path) -
 
 
 def point_name(settings: Mapping[str, Any]) -> str:
-    """The name of a run's folder: ``codebook.size=32,seed=1``; ``base`` if nothing varies.
-
-    Characters that are awkward in a folder's name become ``-``, and long names are cut; a hash then keeps them apart.
-    """
+    """The name of a run's folder: ``codebook.size=32,seed=1``; ``base`` if nothing varies. Characters that are awkward in a
+    folder's name become ``-``, and long names are cut; a hash then keeps them apart."""
     text = ",".join(f"{name}={inline(value)}" for name, value in settings.items()) or "base"
     plain = re.sub(r"[^A-Za-z0-9_.+=,-]+", "-", re.sub(r"[\"'\[\]{} ]", "", text))
     if plain == text and len(text) <= _LONGEST:

@@ -58,11 +58,8 @@ class Document:
 
 
 def parse(text: str) -> Document:
-    """Read one YAML document.
-
-    Raises ``YamlError`` for broken syntax, a key that occurs twice, an alias that holds itself, aliases that expand to too much,
-    and explicit tags.
-    """
+    """Read one YAML document. Raises ``YamlError`` for broken syntax, a key that occurs twice, an alias that holds itself,
+    aliases that expand to too much, and explicit tags."""
     try:
         root = _compose(text)
     except yaml.MarkedYAMLError as error:

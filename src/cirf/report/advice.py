@@ -205,10 +205,8 @@ def read_verdict(
     methods: Mapping[str, Mapping[str, Any]],
     training: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any] | None:
-    """The verdict on the methods that answered the same questions; ``training`` are the training problems.
-
-    ``against`` is the comparison of the method to use with ``method`` (`opponent`); ``None`` where there is none.
-    """
+    """The verdict on the methods that answered the same questions; ``training`` are the training problems. ``against`` is the
+    comparison of the method to use with ``method`` (`opponent`); ``None`` where there is none."""
     variants = recipe.get("variants", {})
     comparable = {name: tables for name, tables in rows.items() if methods[name]["same_questions"]}
     traced = {name for name in comparable if methods[name]["functional"]}

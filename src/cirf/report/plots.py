@@ -153,10 +153,8 @@ def compression_svg(data: Mapping[str, Any]) -> str | None:
 
 
 def voting_svg(data: Mapping[str, Any]) -> str | None:
-    """Accuracy of 1, 2, ... votes against what an answer costs: seconds where all of it was timed, else generated tokens.
-
-    Dashed what they and the fallback answer together; a separate point is the one answer that they are compared with.
-    """
+    """Accuracy of 1, 2, ... votes against what an answer costs: seconds where all of it was timed, else generated tokens. Dashed
+    what they and the fallback answer together; a separate point is the one answer that they are compared with."""
     found = data["voting"]
     if not found:
         return None

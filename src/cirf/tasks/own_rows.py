@@ -71,9 +71,7 @@ def _task(name: str, kind: AnswerKind, summary: str, commas: bool) -> Task:
 
 def rows_in_memory(rows: Sequence[Mapping[str, Any]], name: str, answer: AnswerKind | None = None) -> tuple[Task, list[Problem]]:
     """A task of that name and its problems, from rows as a file would hold them; rows without an id are numbered from 0.
-
-    ``answer``: the kind of answers; ``None``: detected from the rows. ``CirfError`` names the first row that does not fit.
-    """
+    ``answer``: the kind of answers; ``None``: detected from the rows. ``CirfError`` names the first row that does not fit."""
     plain = [plain_row(row, f"{name}, row {number}") for number, row in enumerate(rows)]
     by_index(list(enumerate(plain)))
     for number, row in enumerate(plain):
@@ -92,9 +90,7 @@ def read_split(
     commas: bool | None = None,
 ) -> list[Problem] | None:
     """The problems of a recipe's file, in order, with its own ids (or row numbers from 0) and no task; ``None`` without a file.
-
-    ``columns`` and ``commas``: as of `read_problems`.
-    """
+    ``columns`` and ``commas``: as of `read_problems`."""
     if path is None:
         return None
     tolerance = tolerance or Tolerance(0)
@@ -190,10 +186,8 @@ def kind_counts(entry: TaskEntry, data: str | None, allowed: float) -> tuple[Ans
 
 
 def odd_rows(rows: Sequence[tuple[int, Mapping[str, Any]]], allowed: float = 0.0) -> str | None:
-    """A sentence on the rows whose answers are of another kind than most; ``None`` where there are none.
-
-    ``allowed``: the share of such rows up to which they are dropped; with more of them all answers count as text.
-    """
+    """A sentence on the rows whose answers are of another kind than most; ``None`` where there are none. ``allowed``: the share
+    of such rows up to which they are dropped; with more of them all answers count as text."""
     if infer_kind(rows) != "text":
         return None
     by_kind = lines_by_kind(rows)
@@ -227,9 +221,7 @@ def row_notes(entry: TaskEntry, data: str | None, allowed: float = 0.0) -> list[
 
 def train_path(entry: TaskEntry, data: str | None) -> Path | None:
     """The path of the training rows: ``train_file`` as given, else under the data folder; ``None`` if just a test is named.
-
-    ``CirfError`` if neither is.
-    """
+    ``CirfError`` if neither is."""
     if entry.train_file is None and entry.test_file is None:
         raise CirfError(
             f"problems.tasks: {entry.name or entry.task} is a jsonl task and needs train_file (or, to test, test_file)"

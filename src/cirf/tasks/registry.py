@@ -65,9 +65,7 @@ def get(name: str) -> Task:
 
 def resolve(section: Problems, lenient: bool = False) -> dict[str, Task]:
     """The tasks of a recipe by table name (``entry.name`` or ``entry.task``); ``jsonl`` ones are built from their files.
-
-    ``lenient``: rows of these files that cannot be used are passed over instead of raised, as where the recipe allows some.
-    """
+    ``lenient``: rows of these files that cannot be used are passed over instead of raised, as where the recipe allows some."""
     found = {}
     for entry in section.tasks:
         name = entry.name or entry.task
@@ -81,11 +79,8 @@ def resolve(section: Problems, lenient: bool = False) -> dict[str, Task]:
 
 
 def load_task(path: str) -> Task:
-    """The ``TASK`` of a file, with the hash of the file as its ``origin``.
-
-    ``CirfError`` if the file is not there, fails as code (with the line), has no ``TASK`` that is a ``Task``, or one of its
-    worked examples is not read as it is answered.
-    """
+    """The ``TASK`` of a file, with the hash of the file as its ``origin``. ``CirfError`` if the file is not there, fails as code
+    (with the line), has no ``TASK`` that is a ``Task``, or one of its worked examples is not read as it is answered."""
     defined, origin = read_user_code(path, "problems.tasks names it as a task of your own")
     task = defined.get("TASK")
     if task is None:

@@ -77,10 +77,8 @@ def questions(method: str, tables: Tables) -> set[tuple[str, str]]:
 
 
 def comparable(rows: Mapping[str, Tables], reference: str | None) -> dict[str, bool]:
-    """Whether each method answered the same questions as the reference.
-
-    Only such methods are compared: a difference on a shared subset would be of other questions than the accuracies shown with it.
-    """
+    """Whether each method answered the same questions as the reference. Only such methods are compared: a difference on a shared
+    subset would be of other questions than the accuracies shown with it."""
     sets = {name: questions(name, tables) for name, tables in rows.items()}
     return {name: reference is not None and found == sets[reference] for name, found in sets.items()}
 
@@ -124,10 +122,7 @@ _MEMORY = ("weights_bytes", "growth_bytes", "peak_bytes")
 
 
 def read_times(run: RunView, stage: str) -> Data:
-    """``timings.json`` of ``latency`` without its rows; empty where there is none.
-
-    Raises ``CirfError`` for a damaged file.
-    """
+    """``timings.json`` of ``latency`` without its rows; empty where there is none. Raises ``CirfError`` for a damaged file."""
     path = run.at(stage) / "timings.json"
     found = load_object(path) or {}
     if found and not isinstance(found.get("methods"), dict):

@@ -46,11 +46,8 @@ def _name(content: str | None) -> dict[str, str | None]:
 def as_trained(
     recipe: Mapping[str, Any], settings: Mapping[str, Any] | None, method: str, codebook: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """A run's recipe with the settings of ``method``'s actual training.
-
-    ``settings`` is `read_settings`'s, ``codebook`` the part of ``report.json`` (for a method that uses it).
-    Other keys are the recipe's.
-    """
+    """A run's recipe with the settings of ``method``'s actual training. ``settings`` is `read_settings`'s, ``codebook`` the part
+    of ``report.json`` (for a method that uses it). Other keys are the recipe's."""
     found = dict(recipe)
     if settings and found:
         overrides = {name: keys for name, keys in found["finetune"]["overrides"].items() if name != method}

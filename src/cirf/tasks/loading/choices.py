@@ -29,11 +29,8 @@ _LABELS, _TEXTS = ("label", "key", "id", "letter"), ("text", "value", "content",
 
 
 def with_choices(row: dict[str, Any], where: str) -> dict[str, Any]:
-    """The row with its options as a list in ``choices``; unchanged where it has none.
-
-    ``RowError`` where its answer is a letter and its options are in a form that is not read, or where it is the label of one
-    option and the text of another.
-    """
+    """The row with its options as a list in ``choices``; unchanged where it has none. ``RowError`` where its answer is a letter
+    and its options are in a form that is not read, or where it is the label of one option and the text of another."""
     given = _given(row)
     labels: list[str] = []
     if given is None:

@@ -59,10 +59,8 @@ def settle(task: Task, given: Mapping[str, Any], where: str = "problems.tasks") 
 
 
 def draw(task: Task, table: str, split: str, seed: int, count: int, options: Mapping[str, Any]) -> list[Problem]:
-    """``count`` different problems of a split (``train`` or ``test``), with ids ``TABLE/SPLIT/INDEX``.
-
-    More rows of the same seed begin with the same rows. ``CirfError`` if there are fewer different questions than that.
-    """
+    """``count`` different problems of a split (``train`` or ``test``), with ids ``TABLE/SPLIT/INDEX``. More rows of the same seed
+    begin with the same rows. ``CirfError`` if there are fewer different questions than that."""
     assert task.make is not None
     found: list[Problem] = []
     seen: set[str] = set()

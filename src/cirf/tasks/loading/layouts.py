@@ -214,10 +214,8 @@ def paths(value: Any, name: str, depth: int = 6) -> list[str]:
 
 
 def unread_columns(rows: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> list[str]:
-    """The columns with texts of several words that differ from row to row and are not in what the rows become.
-
-    ``rows``: each as it is in the file and in the common layout.
-    """
+    """The columns with texts of several words that differ from row to row and are not in what the rows become. ``rows``: each as
+    it is in the file and in the common layout."""
     texts: dict[str, set[str]] = {}
     shares: dict[str, list[float]] = {}
     for raw, plain in rows:

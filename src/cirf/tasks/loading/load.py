@@ -35,9 +35,7 @@ _APART = "test rows of the training split"
 @dataclass(frozen=True)
 class LoadedProblems:
     """Problems by use. ``test`` has every table name of the recipe; ``report`` is JSON: counts, leaks, drops, warnings.
-
-    ``dropped``: questions left out; ``unusable``: invalid rows by file.
-    """
+    ``dropped``: questions left out; ``unusable``: invalid rows by file."""
 
     train: list[Problem]
     validation: list[Problem]
@@ -101,9 +99,7 @@ def _without_leaks(
     pools: Mapping[str, tuple[list[Problem], list[Problem]]], apart: Mapping[str, list[Problem]], dropped: list[Dropped]
 ) -> tuple[dict[str, list[Problem]], list[list[str]]]:
     """Training problems by table, without duplicates and test questions, and the leaks, ids of a training and a test problem.
-
-    Those left out are added to ``dropped``.
-    """
+    Those left out are added to ``dropped``."""
     tested: dict[str, str] = {}
     for table, (_, test) in pools.items():
         for problem in (*test, *apart[table]):

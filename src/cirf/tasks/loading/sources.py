@@ -57,11 +57,8 @@ def mirror_files(task: Task, data: str | None, split: str) -> dict[str, Path] | 
 
 
 def own_files(entry: TaskEntry, task: Task, data: str | None) -> dict[str, Path]:
-    """The files of a user's own task by split: the recipe's, else those that the task names, next to its own file.
-
-    Without one for ``train`` the task is for testing only. ``CirfError`` for files of unknown splits, or
-    no ``row`` to read them by.
-    """
+    """The files of a user's own task by split: the recipe's, else those that the task names, next to its own file. Without one
+    for ``train`` the task is for testing only. ``CirfError`` for files of unknown splits, or no ``row`` to read them by."""
     from cirf.tasks.own_rows import find_file
 
     given = {"train": entry.train_file, "test": entry.test_file}
@@ -141,9 +138,7 @@ def _read_all(
     published: bool = False,
 ) -> list[Problem]:
     """The problems of some rows with their numbers. Without its own id, a row of a configuration gets ``CONFIG-PLACE``.
-
-    ``CirfError`` if more rows than the reading allows cannot be used, those that are malformed as ``published`` apart.
-    """
+    ``CirfError`` if more rows than the reading allows cannot be used, those that are malformed as ``published`` apart."""
     kept: list[tuple[int, Problem]] = []
     left_out: list[tuple[int, Dropped]] = []
     malformed: Refused = []

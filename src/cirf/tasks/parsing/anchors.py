@@ -112,11 +112,8 @@ def denial(said: str) -> tuple[str, str]:
 
 
 def settled(anchored: Sequence[tuple[str, str]], read: Callable[[str, str], _Answer | None]) -> tuple[_Answer | None, bool]:
-    """The answer of the last anchor that ``read(anchor, said)`` can read, and whether that is final.
-
-    An anchor that names several answers, or is denied by a later one, is final and no answer; so is a denial without an earlier
-    anchor.
-    """
+    """The answer of the last anchor that ``read(anchor, said)`` can read, and whether that is final. An anchor that names several
+    answers, or is denied by a later one, is final and no answer; so is a denial without an earlier anchor."""
     denied: set[_Answer] = set()
     last_word = False
     for anchor, said in reversed(anchored):

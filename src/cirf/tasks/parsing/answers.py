@@ -49,11 +49,8 @@ _FEW = 4  # questions and checks that are read: a model in a loop writes thousan
 
 
 def parse_answer(kind: AnswerKind, text: str, choices: Sequence[str] | None = None, question: str = "") -> str | None:
-    """The canonical answer of that kind in ``text``; ``None`` if there is none that can be read safely.
-
-    ``choices`` are the options' texts, for options; ``question``: gives the words of a list, and which brackets
-    an answer may repeat.
-    """
+    """The canonical answer of that kind in ``text``; ``None`` if there is none that can be read safely. ``choices`` are the
+    options' texts, for options; ``question``: gives the words of a list, and which brackets an answer may repeat."""
     text = unmarked(text)
     for before, apart, asks in itertools.islice(other_questions(text), _FEW):
         anchored = bool(anchors(before))

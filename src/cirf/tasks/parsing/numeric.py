@@ -217,10 +217,8 @@ UNSETTLED = re.compile(r"\s?\^\s?[({\[]*\s?[-+]?(?:[0-9]|[a-z](?![a-z]))")  # th
 
 
 def worked_powers(text: str) -> str:
-    """The text with its powers evaluated if base and exponent are plain numbers and the value is not too long.
-
-    Two stars are a power between digits, unless they close bold text. ``3 × 10^4`` is unchanged.
-    """
+    """The text with its powers evaluated if base and exponent are plain numbers and the value is not too long. Two stars are a
+    power between digits, unless they close bold text. ``3 × 10^4`` is unchanged."""
     text = _SUPERSCRIPT.sub(lambda match: "^" + match[0].translate(_RAISED), text)
     if "**" in text:
         text = "\n".join(map(_with_signs, text.split("\n")))

@@ -221,10 +221,8 @@ def _option_at_front(said: str, choices: Sequence[str], count: int) -> str | Non
 
 
 def _refuse_a_second(rest: str, letter: str, choices: Sequence[str], count: int) -> None:
-    """Raise ``SeveralError`` if what follows a letter, and perhaps its option's text, joins another option to it.
-
-    *B or C*, *A, B* and *the roof or the floor* do; *C, A is wrong* and *C, since A or B is wrong* do not.
-    """
+    """Raise ``SeveralError`` if what follows a letter, and perhaps its option's text, joins another option to it. *B or C*, *A,
+    B* and *the roof or the floor* do; *C, A is wrong* and *C, since A or B is wrong* do not."""
     named = mentions(rest, choices)
     lead = re.match(r"\W*(?:(?:an?|the)\s+)?\W*", rest, re.IGNORECASE)
     own = next((end for start, end, index in named if chr(65 + index) == letter and lead and start <= lead.end()), 0)

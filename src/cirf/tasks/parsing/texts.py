@@ -19,10 +19,8 @@ _SPACED = re.compile(r"\s*([+*/=<>^])\s*|(?<=\w)\s+(-)\s+(?=\w)")
 
 
 def normalise_text(text: str) -> str:
-    """What counts of a text: case folded, one space between words, and no punctuation of sentences.
-
-    Signs that mean something stay: ``C++``, ``x - 1``, ``-5``, ``3.5``, ``$5``, ``50%``. A text of signs alone stays whole.
-    """
+    """What counts of a text: case folded, one space between words, and no punctuation of sentences. Signs that mean something
+    stay: ``C++``, ``x - 1``, ``-5``, ``3.5``, ``$5``, ``50%``. A text of signs alone stays whole."""
     found = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
     while re.search(r"[^\W_]", found) and (barer := _barer(found)) != found:
         found = barer
