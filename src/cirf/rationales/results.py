@@ -3,7 +3,7 @@
 A worked example: the steps ``("48 / 2 = 24 clips in May.", "48 + 24 = 72 clips in all.")`` have the results
 ``("24", "72")``. A step may have an empty result; a result that is long or holds trace tokens is left empty.
 
-Another way of writing results is one class and one line in ``WRITERS``.
+Another way of writing results is one function and one line in ``WRITERS``.
 
 Numbers with what they count: ``24`` in ``48 / 2 = 24 clips in May`` is ``24 clips``, ``40`` in ``5 * 8 = $40`` is ``$40``.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from cirf.errors import CirfError
 from cirf.rationales.files import find_file
@@ -33,11 +33,8 @@ _SPACE = re.compile(r"\s+")
 _TRACE_TOKEN = re.compile(r"</?(?:cirf|think)\w*>")
 
 
-class ResultWriter(Protocol):
-    """Writes the results of one rationale's steps: one text per step, in order; may be empty."""
-
-    def write(self, steps: Steps, problem: Problem, task: Task) -> tuple[str, ...]:
-        """The results of ``steps``; the problem's answer may be used, as in the paper's prompt."""
+ResultWriter = Callable[[Steps, Problem, Task], tuple[str, ...]]
+"""The results of a rationale's steps, a text a step, which may be empty. The answer may be used, as in the paper's prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +53,7 @@ class RuleWriter:
     working: bool = False
     longest: int = 40
 
-    def write(self, steps: Steps, problem: Problem, task: Task) -> tuple[str, ...]:
+    def __call__(self, steps: Steps, problem: Problem, task: Task) -> tuple[str, ...]:
         """One result a step, by ``task.result``; none for a step that goes through several options (``segments.options``). Of a
         rationale cut by function a step has one only where it calculates or concludes, and finds another than the last."""
         segments = tuple(map(with_points, steps.segments)) if task.decimal_commas else steps.segments
@@ -99,37 +96,8 @@ def _used(segments: Sequence[str], results: Sequence[str], question: str) -> lis
     return full
 
 
-@dataclass(frozen=True, slots=True)
-class NoWriter:
-    """Codes alone: every result empty."""
-
-    def write(self, steps: Steps, problem: Problem, task: Task) -> tuple[str, ...]:
-        return ("",) * len(steps.segments)
-
-
-@dataclass(frozen=True, slots=True)
-class FileWriter:
-    """Results written beforehand, keyed by problem and sample; ``where`` names each row for messages."""
-
-    path: str
-    rows: Mapping[tuple[str, int], tuple[str, tuple[str, ...]]]
-
-    def write(self, steps: Steps, problem: Problem, task: Task) -> tuple[str, ...]:
-        """The file's results; ``CirfError`` if there are none or not one a step."""
-        found = self.rows.get((steps.problem, steps.sample))
-        if found is None:
-            wanted = f"problem {steps.problem}, sample {steps.sample}"
-            raise CirfError(f"{self.path}: no row for {wanted}; add one with {len(steps.segments)} results")
-        where, results = found
-        if len(results) != len(steps.segments):
-            raise CirfError(
-                f"{where}: {len(results)} results for the {len(steps.segments)} steps of problem {steps.problem}, "
-                f"sample {steps.sample}; give one result a step, empty where there is none"
-            )
-        return results
-
-
-def _read_file(section: schema.Results, data: str | None) -> FileWriter:
+def _from_file(section: schema.Results, data: str | None) -> ResultWriter:
+    """Results written beforehand, by problem and sample; ``CirfError`` for a step without one."""
     if section.file is None:
         raise CirfError("results.file: not set although results.by is file; name a JSONL file with problem, sample and results")
     path = find_file(section.file, data, "results.file")
@@ -147,7 +115,20 @@ def _read_file(section: schema.Results, data: str | None) -> FileWriter:
         if (problem, sample) in rows:
             raise CirfError(f"{where}: problem {problem}, sample {sample} occurs twice; remove one row")
         rows[problem, sample] = (where, tuple(results))
-    return FileWriter(str(path), rows)
+
+    def write(steps: Steps, problem: Problem, task: Task) -> tuple[str, ...]:
+        wanted = f"problem {steps.problem}, sample {steps.sample}"
+        if (steps.problem, steps.sample) not in rows:
+            raise CirfError(f"{path}: no row for {wanted}; add one with {len(steps.segments)} results")
+        where, results = rows[steps.problem, steps.sample]
+        if len(results) != len(steps.segments):
+            raise CirfError(
+                f"{where}: {len(results)} results for the {len(steps.segments)} steps of {wanted}; "
+                "give one result a step, empty where there is none"
+            )
+        return results
+
+    return write
 
 
 def _by_rule(section: schema.Results) -> RuleWriter:
@@ -158,8 +139,8 @@ WRITERS: dict[str, Callable[[schema.Results, str | None], ResultWriter]] = {
     "rule": lambda section, data: _by_rule(section),
     # What its rows fall back to (cirf.rationales.writers); a language model writes bare values, so these are bare too.
     "llm": lambda section, data: _by_rule(section.model_copy(update={"working": "drop"})),
-    "none": lambda section, data: NoWriter(),
-    "file": _read_file,
+    "none": lambda section, data: lambda steps, problem, task: ("",) * len(steps.segments),
+    "file": _from_file,
 }
 """``results.by`` to the writer it means; called with the section and the data folder."""
 
@@ -188,7 +169,7 @@ def write_results(
             raise CirfError(
                 f"steps of problem {row.problem}: no such training problem; cut the rationales of these problems again"
             )
-        results = writer.write(row, problem, read_by[problem.task])
+        results = writer(row, problem, read_by[problem.task])
         written.append(shortened(results, section))
     return written
 

@@ -26,13 +26,14 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, Literal
 
 from cirf.errors import CirfError
-from cirf.rationales.equations import split_equations
 from cirf.rationales.redundancy import Redundant, redundant
 from cirf.recipe import schema
 from cirf.records import Dropped, Problem, Rationale, Steps
+from cirf.tasks.steps import numbers_in, worked_out
 from cirf.text.discourse import pieces, turns
 from cirf.text.normalise import normalise
 from cirf.text.numerals import has_decimal_commas, with_points
@@ -295,3 +296,38 @@ def _under_headings(parts: Sequence[str]) -> tuple[str, ...]:
 
 def _tidy(parts: Sequence[str]) -> tuple[str, ...]:
     return tuple(tidy for part in parts if (tidy := _BLANK_LINES.sub("\n", part).strip()))
+
+
+def split_equations(steps: Sequence[tuple[str, str]], commas: bool = False) -> list[tuple[str, str]]:
+    """Steps, each with and without calculator notes, cut between sentences that work out numbers not yet known.
+
+    A sentence between two of them goes with the former if it repeats that number, else with the latter. A step that computes one
+    number stays unchanged. ``commas``: they are written with decimal commas.
+    """
+    found: list[tuple[str, str]] = []
+    for plain, noted in steps:
+        groups = _groups(noted, commas)
+        found += [(normalise(group), group) for group in groups] if len(groups) > 1 else [(plain, noted)]
+    return found
+
+
+def _groups(text: str, commas: bool) -> list[str]:
+    groups: list[list[str]] = []
+    waiting: list[str] = []  # sentences before the next number
+    known: set[str] = set()
+    last: set[Fraction] = set()
+    for sentence in sentences(text):
+        said = with_points(sentence) if commas else sentence
+        values = worked_out(said)
+        if not known.issuperset(values):
+            groups.append([*waiting, sentence])
+            waiting = []
+            known.update(values)
+            last = numbers_in(*values)
+        elif groups and not waiting and numbers_in(said) & last:
+            groups[-1].append(sentence)
+        else:
+            waiting.append(sentence)
+    if groups:
+        groups[-1] += waiting
+    return [" ".join(group) for group in groups]

@@ -97,7 +97,7 @@ def write_with_model(
                 continue
             fault = again
         problem = by_id[row.problem]
-        fallen = rule.write(row, problem, tasks[problem.task])
+        fallen = rule(row, problem, tasks[problem.task])
         written.append(Written(fallen, "rule", refused.get(first[index].key, fault)))
     return written
 
@@ -209,7 +209,7 @@ def compare_with_rule(
         if made.by == "rule":
             continue
         problem = by_id[row.problem]
-        for ours, theirs in zip(made.results, rule.write(row, problem, tasks[problem.task]), strict=True):
+        for ours, theirs in zip(made.results, rule(row, problem, tasks[problem.task]), strict=True):
             count += 1
             same += _plain(ours) == _plain(theirs)
     rows = len(written) or 1

@@ -14,7 +14,7 @@ from cirf import __version__
 from cirf.analysis.names import NAMES
 from cirf.errors import CirfError
 from cirf.pictures.style import style
-from cirf.report.data.settings import as_trained
+from cirf.report.data.measures import as_trained
 from cirf.report.page import number, percent, tokens
 from cirf.report.templates import template
 from cirf.store.paths import without_folders

@@ -11,8 +11,7 @@ from cirf.analysis.tradeoff import NARROW
 from cirf.pictures.canvas import themed
 from cirf.pictures.style import FAMILIES, Style, every_style, family_style
 from cirf.report.data.collect import REFERENCE
-from cirf.report.data.measures import holding, setting
-from cirf.report.data.settings import seen_before
+from cirf.report.data.measures import holding, seen_before, setting
 from cirf.report.plots import codebook_svg, compression_svg, pareto_svg, training_svg, voting_svg
 from cirf.report.templates import colour, page_data, read_script, script_hash, template, to_script, variable
 from cirf.statistics import Comparison, Interval, describe_difference

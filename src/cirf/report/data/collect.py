@@ -30,16 +30,17 @@ from cirf.rationales.segmentation import PAPER_SHARE_DROPPED
 from cirf.report.advice import read_verdict, writes_tokens
 from cirf.report.data.codes import read_functions, read_questions, shown_answer
 from cirf.report.data.measures import (
+    as_trained,
     comparable,
     comparisons,
     facts,
     latency_of,
     numbers,
+    read_settings,
     read_times,
     read_training,
     task_latency_of,
 )
-from cirf.report.data.settings import as_trained, read_settings
 from cirf.store.files import load_object
 from cirf.store.jsonl import read_rows
 from cirf.store.view import RunView
