@@ -68,7 +68,10 @@ def make(source: Source, ablation: Ablation) -> AnalysisResult:
         theirs = published(ablation.theirs)
         own = {"source", "mean", *(column.key for column in ablation.keys.values())}
         tasks |= dict.fromkeys(key for row in theirs for key in row if key not in own)
-        rows += [_theirs(row, own) for row in theirs]
+        for row in theirs:  # its accuracies are in percent
+            shares_of = {key: value / 100 for key, value in row.items() if key not in own - {"mean"}}
+            named = {key if key == "mean" else f"{TASK}{key}": value for key, value in shares_of.items()}
+            rows.append({key: row[key] for key in row if key in own} | named)
     notes += [ablation.note] if ablation.note else []
     columns = (
         Column("source", "Source"),
@@ -126,11 +129,6 @@ def _tests(ablation: Ablation, group: Group, found: Sequence[Shares]) -> tuple[d
     named = {run.name: " x ".join(ablation.values(run) or ()) for run in group.runs}
     summary = " x ".join(ablation.reference)
     return tests, [f"{describe_difference(test, named[name], summary)}{group}." for name, test in tests.items()]
-
-
-def _theirs(row: Mapping[str, Any], own: set[str]) -> dict[str, Any]:
-    shares = {"mean" if key == "mean" else f"{TASK}{key}": value / 100 for key, value in row.items() if key not in own - {"mean"}}
-    return {key: row[key] for key in row if key in own} | shares
 
 
 def _picture(ablation: Ablation, rows: Sequence[Mapping[str, Any]], group: Group, ending: str) -> str:

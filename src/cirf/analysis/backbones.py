@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,15 +86,11 @@ def _parameters(run: Run, methods: Sequence[str]) -> int | None:
         if (folder / "config.json").is_file() and (size := parameters(folder)):
             return size
     for name in methods:
-        if size := _counted(run.data.get("training", {}).get(name, {}).get("numbers", {})):
-            return size
+        history = run.data.get("training", {}).get(name, {}).get("numbers", {})
+        on_top = 0 if history.get("adaptation") == "full" else history.get("trainable_parameters", 0)  # of frozen weights
+        if size := history.get("parameters", 0) - on_top:
+            return int(size)
     return None
-
-
-def _counted(history: Mapping[str, Any]) -> int | None:
-    """The number of parameters of a backbone by its training's record, without those trained on top of frozen weights."""
-    extra = 0 if history.get("adaptation") == "full" else history.get("trainable_parameters", 0)
-    return (history.get("parameters", 0) - extra) or None
 
 
 _COST_WORDS = {"seconds": "time", "tokens": "tokens"}

@@ -159,11 +159,14 @@ def measure(bags: Sequence[Bag], size: int) -> tuple[Clustering, Clustering]:
 def _measured(run: Run, group: Group, size: int, bags: Sequence[Bag]) -> tuple[dict[str, Any], list[Sequence[float]]]:
     """A row, and the measures without each group of questions, for differences."""
     question, _ = measure(bags, size)
-    units = _by_question(bags)
+    by_question: dict[str, list[Bag]] = {}
+    for bag in bags:
+        by_question.setdefault(bag[0], []).append(bag)
+    units = [by_question[name] for name in sorted(by_question)]  # by their names, so that all runs leave out the same ones
 
     def measures(kept: Sequence[list[Bag]]) -> list[float]:
-        by_question, by_task = measure([bag for unit in kept for bag in unit], size)
-        return [by_question.ami, by_question.purity, by_task.ami, by_task.purity]  # in the order of `_MEASURES`
+        of_questions, of_tasks = measure([bag for unit in kept for bag in unit], size)
+        return [of_questions.ami, of_questions.purity, of_tasks.ami, of_tasks.purity]  # in the order of `_MEASURES`
 
     without = left_out(units, measures)
     segments = sum(len(codes) for _, _, codes in bags)
@@ -180,13 +183,6 @@ def _measured(run: Run, group: Group, size: int, bags: Sequence[Bag]) -> tuple[d
         row[key] = value
         row[f"{key}_low"], row[f"{key}_high"] = interval(value, [one[index] for one in without])
     return row, without
-
-
-def _by_question(bags: Sequence[Bag]) -> list[list[Bag]]:
-    found: dict[str, list[Bag]] = {}
-    for bag in bags:
-        found.setdefault(bag[0], []).append(bag)
-    return [found[name] for name in sorted(found)]
 
 
 def _effect(several: Mapping[str, Measured], group: Group, size: int) -> list[dict[str, Any]]:

@@ -151,7 +151,9 @@ def make(source: Source) -> AnalysisResult:
         "Cosine to its code, and the correlation of pairwise cosines before and after, are given if rows started at the codes.",
     ]
     if source.paper:
-        rows = rows + [_theirs(row) for row in published("geometry")]
+        for row in published("geometry"):  # one setting a row
+            values = {key: value for key, value in row.items() if key not in ("by", "value")}
+            rows.append(values | {row["by"]: row["value"], "matrix": "not said", "few": ""})
     return AnalysisResult((Table("geometry", "Geometry of the functional tokens' embeddings.", _COLUMNS, rows),), pictures, notes)
 
 
@@ -225,11 +227,6 @@ def _kept(before: np.ndarray, after: np.ndarray) -> dict[str, float | None]:
     first, last = pairwise_cosines(before), pairwise_cosines(after)
     spread = len(first) > 1 and first.std() > 0 and last.std() > 0
     return {"cosine": cosine, "kept": float(np.corrcoef(first, last)[0, 1]) if spread else None}
-
-
-def _theirs(row: dict[str, Any]) -> dict[str, Any]:
-    values = {key: value for key, value in row.items() if key not in ("by", "value")}
-    return values | {row["by"]: row["value"], "matrix": "not said", "few": ""}
 
 
 def _pictures(rows: Sequence[dict[str, Any]]) -> dict[str, str]:

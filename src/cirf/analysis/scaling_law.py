@@ -130,13 +130,13 @@ def _gathered(source: Source) -> dict[tuple[str, str], list[Point]]:
                     continue
                 point |= {"backbone": names[str(run.key("backbone.model"))], "_settings": place}
                 others = seen.setdefault((str(run.key("backbone.model")), domain, name), [])
-                if not any(_same(point, other) for other in others):
+                if not any(_are_one(point, other) for other in others):
                     others.append(point)
                     found.setdefault((point["backbone"], domain), []).append(point)
     return found
 
 
-def _same(point: Point, other: Point) -> bool:
+def _are_one(point: Point, other: Point) -> bool:
     """Whether two points of a method are one evaluation."""
     answers = all(point[key] == other[key] for key in ("_correct", "_tokens", "gamma"))
     return answers and (point["_settings"] == other["_settings"] or point["_model"] == other["_model"])

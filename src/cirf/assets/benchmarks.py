@@ -45,7 +45,7 @@ def gsm8k_steps(paths: Sequence[Path], folder: Path) -> Iterator[Row]:
 def commonsense_options(paths: Sequence[Path], folder: Path) -> Iterator[Row]:
     """A JSONL file of questions, then JSON lists of texts in its order: ``... So the answer is (c) lamp.``"""
     for row, text in zip(read_rows(paths[0]), _texts(paths[1:]), strict=True):
-        rationale, _, ending = _first(text).partition("So the answer is")
+        rationale, _, ending = text.partition("So the answer is")
         letter = re.match(r"\s*\(([a-e])\)", ending)
         place = "abcde".index(letter[1]) if letter else len(row["choices"])
         if place < len(row["choices"]) and row["choices"][place] == row["answer"]:
@@ -57,7 +57,7 @@ def svamp_expressions(paths: Sequence[Path], folder: Path) -> Iterator[Row]:
     problems = _svamp_training(folder)
     for asked, text in zip(_load_list(paths[0]), _texts(paths[1:]), strict=True):
         problem = problems.get(question_key(asked["input"]))
-        rationale, stated, ending = _first(text).partition("The answer is")
+        rationale, stated, ending = text.partition("The answer is")
         if problem is None or not stated:
             continue
         value = _value(ending.strip().partition("\n")[0].removesuffix("."))
@@ -104,10 +104,6 @@ def _stated(text: str) -> tuple[str, Fraction | None]:
     return text[: ending.start()].strip(" ,\n"), Fraction(found[-1].replace(",", "")) if found else None
 
 
-def _first(text: str) -> str:
-    return text.partition("\n\nQ:")[0]
-
-
 def _load_list(path: Path) -> list[Any]:
     found = parse_json(path.read_text(encoding="utf-8"))
     if not isinstance(found, list):
@@ -116,8 +112,9 @@ def _load_list(path: Path) -> list[Any]:
 
 
 def _texts(paths: Sequence[Path]) -> Iterator[str]:
+    """Sampled texts, each up to where the model continues with its own question."""
     for path in paths:
-        yield from _load_list(path)
+        yield from (text.partition("\n\nQ:")[0] for text in _load_list(path))
 
 
 _OPERATORS: Mapping[type[ast.operator], Callable[[Fraction, Fraction], Fraction]] = {

@@ -163,7 +163,8 @@ def _from_file(
             unmatched.append(row.where)
             continue
         counts["matched"] += 1
-        problem, agrees = _speaks_of(row, candidates, tasks)
+        verdicts = [(one, agrees_with(row.rationale, row.answer, one, _task(tasks, one))) for one in candidates]
+        problem, agrees = next((pair for pair in verdicts if pair[1]), verdicts[0])
         counts[_verdict(agrees)] += 1
         if agrees is False:
             state.differs(row.where, problem, row.rationale, row.answer, _task(tasks, problem))
@@ -230,12 +231,6 @@ def _from_teachers(
         elif not state.offer(by_id[row.problem], row.text, row.model, row.right, row.prompt):
             state.dropped.append(Dropped(row.problem, None, _STAGE, "duplicate"))
     return {model: {name: count[name] for name in ("rows", "agree", "differ", "unread")} for model, count in counts.items()}
-
-
-def _speaks_of(row: Row, candidates: Sequence[Problem], tasks: Mapping[str, Task]) -> tuple[Problem, bool | None]:
-    """Of several problems with the same question (other choices, another answer), the first that the row agrees with."""
-    verdicts = [(problem, agrees_with(row.rationale, row.answer, problem, _task(tasks, problem))) for problem in candidates]
-    return next((pair for pair in verdicts if pair[1]), verdicts[0])
 
 
 def agrees_with(text: str, answer: str | None, problem: Problem, task: Task) -> bool | None:

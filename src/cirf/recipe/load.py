@@ -230,8 +230,11 @@ def _explain(
     path, error = min(
         mistakes.items(), key=lambda item: (rank.get(item[1]["type"], 1), document.lines.get(item[0], 0), dotted(item[0]))
     )
-    set_here = next((each for each in overridden if _related(each, path, document)), None)
-    where = f"--set {dotted(set_here)}" if set_here else _at(source, _line(path, document))
+    around = () if path in document.lines else (path,)
+    sets = (each for each in overridden if path and (path[: len(each)] == each or each[: len(path)] in around))
+    set_here = next(sets, None)
+    written = next((path[:length] for length in range(len(path), 0, -1) if path[:length] in document.lines), None)
+    where = f"--set {dotted(set_here)}" if set_here else _at(source, None if written is None else document.lines[written])
     more = f" (and {len(mistakes) - 1} more)" if len(mistakes) > 1 else ""
     return _one_line(f"{where}: {_mistake(path, error, schema).removeprefix(where.removeprefix('--set ') + ': ')}{more}")
 
@@ -263,18 +266,6 @@ def _known(error: ErrorDetails, schema: type[Section]) -> yaml_text.Path:
             break
     item = len(path) > length and isinstance(path[length], int)
     return path[: length + item]
-
-
-def _related(overridden: yaml_text.Path, path: yaml_text.Path, document: Document) -> bool:
-    inside = path[: len(overridden)] == overridden
-    around = overridden[: len(path)] == path and path not in document.lines
-    return bool(path) and (inside or around)
-
-
-def _line(path: yaml_text.Path, document: Document) -> int | None:
-    while path and path not in document.lines:
-        path = path[:-1]
-    return document.lines[path] if path else None
 
 
 def _at(source: str, line: int | None) -> str:

@@ -92,12 +92,6 @@ class _Asked:
         self.scores: dict[str, Score] = {name: scores_from_rows(tables).overall for name, tables in rows.items()}
         tables = next(iter(rows.values()))
         self.n = next(iter(self.scores.values())).n
-        self.above_majority = dict.fromkeys(rows, True)
-        self.majority: float | None = None
-        self.says = ""
-        self._against_one_answer(tables, frequent)
-
-    def _against_one_answer(self, tables: Tables, frequent: Mapping[str, str]) -> None:
         usual = {task: Counter(row["gold"] for row in table).most_common(1)[0][0] for task, table in tables.items()}
         answers = {task: frequent.get(task, answer) for task, answer in usual.items()}
         constant = {f"{task}/{row['id']}": float(row["gold"] == answers[task]) for task, table in tables.items() for row in table}
@@ -105,7 +99,7 @@ class _Asked:
         only = next(iter(answers.values()))[:_SHORT]
         one = f"always answering {only!r}" if len(answers) == 1 else "always giving the most frequent answers"
         self.says = f"{one} ({_percent(self.majority)}"
-        against = {name: compare(solved(found), constant) for name, found in self.rows.items()}
+        against = {name: compare(solved(found), constant) for name, found in rows.items()}
         self.above_majority = {name: pair.significant and pair.difference > 0 for name, pair in against.items()}
 
     def rank(self, name: str) -> tuple[float, float]:
@@ -238,20 +232,17 @@ def opponent(
     others = [name for name in names if name != use]
     if use is None or not others:
         return None
+    accurate = max(others, key=lambda name: float(methods[name]["accuracy"]))
     prose = [name for name in names if base(name, variants) == BASELINE]
     if use in prose:
-        return traced or _most_accurate(others, methods)
+        return traced or accurate
 
     def helped(name: str) -> bool:
         return bool((variants.get(name, {}).get("settings") or {}).get("calculator"))
 
     ranked = sorted(prose, key=lambda name: (helped(name) != helped(use), name != BASELINE))
     instead = [name for wanted in _INSTEAD for name in others if base(name, variants) == wanted]
-    return next(iter([*ranked, *instead]), None) or _most_accurate(others, methods)
-
-
-def _most_accurate(names: Sequence[str], methods: Mapping[str, Mapping[str, Any]]) -> str:
-    return max(names, key=lambda name: float(methods[name]["accuracy"]))
+    return next(iter([*ranked, *instead]), None) or accurate
 
 
 def writes_tokens(name: str, variants: Mapping[str, Mapping[str, Any]], tables: Tables) -> bool:

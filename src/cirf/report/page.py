@@ -158,19 +158,16 @@ def headline(data: Mapping[str, Any]) -> dict[str, Any] | None:
     if verdict["use"] is None:
         none = "No method can be recommended yet: none is significantly above always giving the most frequent answer"
         share = f"({percent(verdict['majority'])}, n = {verdict['n']:,})"
-        return {"text": f"{none} {share}. {_best(data, titles)}", "notes": []}
+        best = verdict["best"] or next(iter(ranked(data["methods"])))
+        row = data["methods"][best]
+        accurate = f"{titles[best]}: {percent(row['accuracy'])} with {tokens(row['tokens'])} tokens an answer"
+        return {"text": f"{none} {share}. The most accurate is {accurate}.", "notes": []}
     pair = verdict["against"]
     sentences = [_use(data, titles), _cost(data, pair, titles) if pair else _NOTHING_TO_COMPARE]
     return {"text": " ".join(sentences), "notes": _notes(data, titles)}
 
 
 _NOTHING_TO_COMPARE = "There is nothing to compare it with: add sft_cot and direct_sft to methods."
-
-
-def _best(data: Mapping[str, Any], titles: Mapping[str, str]) -> str:
-    best = data["verdict"]["best"] or next(iter(ranked(data["methods"])))
-    row = data["methods"][best]
-    return f"The most accurate is {titles[best]}: {percent(row['accuracy'])} with {tokens(row['tokens'])} tokens an answer."
 
 
 def _use(data: Mapping[str, Any], titles: Mapping[str, str]) -> str:

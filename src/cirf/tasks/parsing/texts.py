@@ -55,18 +55,18 @@ def same_text(parsed: str, gold: str) -> bool:
     number without one."""
     if normalise_text(parsed) == normalise_text(gold) or normalise_text(tidy(parsed)) == normalise_text(tidy(gold)):
         return True
-    ours, theirs = (_QUANTITY.fullmatch(_in_digits(text.strip())) for text in (parsed, gold))
+    ours, theirs = map(_quantity, (parsed, gold))
     if ours is None or theirs is None or _value(ours) != _value(theirs):
         return False
     one, other = _unit(ours), _unit(theirs)
     return one == other or (not (one and other) and "percent" not in (one, other))
 
 
-def _in_digits(text: str) -> str:
-    """A text with digits for the number word that it opens with: ``7 cups`` for ``seven cups``."""
-    word, space, rest = text.partition(" ")
+def _quantity(text: str) -> re.Match[str] | None:
+    """A number with its unit, which may begin with a number word: ``seven cups``."""
+    word, space, rest = text.strip().partition(" ")
     value = word_value(word)
-    return text if value is None else f"{value}{space}{rest}"
+    return _QUANTITY.fullmatch(text.strip() if value is None else f"{value}{space}{rest}")
 
 
 def _value(quantity: re.Match[str]) -> Fraction:
