@@ -7,8 +7,6 @@ separate column: rebalanced, k-means and random codes end up as evenly used as b
 `codebook.reassign: nearest` show the effect of balance.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """Accuracies from rows: by question, the mean of tasks, and paired differences of two runs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """Analyses by name: tables and figures of the paper and beyond it. A new one is a file here and a line in `_PLACES`."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 `SCALING`: do results hold at every size, CIRF variants with CODI and Pause. `VARIANTS`: CIRF variants side by side.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,8 +1,6 @@
 """Intrinsic measures of the training segments' codes, by representation (paper's appendix): is the codebook used evenly, and do
 its codes name functions or questions?"""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass

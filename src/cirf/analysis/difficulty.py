@@ -1,7 +1,5 @@
 """Do functional traces grow with difficulty: error rate of direct answering by number of functional tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

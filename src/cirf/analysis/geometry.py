@@ -5,8 +5,6 @@ unrelated directions. With rows of one length it follows from the mean cosine ``
 c``. The rows are read from the model's files without loading the rest.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from pathlib import Path

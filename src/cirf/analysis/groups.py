@@ -1,7 +1,5 @@
 """Runs of a sweep, grouped by what they share and distinguished by what they do not."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections import Counter

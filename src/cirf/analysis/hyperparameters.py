@@ -1,7 +1,5 @@
 """The hyper-parameters of a run in the order of the paper's table, written from its recipe."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@ its own name do not change its display name. Any other variant keeps the name th
 changes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ In the picture methods are sorted by accuracy, and bars join runs of neighbours 
 two, as in the diagrams of critical differences (Demšar 2006), here by the paired test of each pair, Holm-corrected over all.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from math import fsum

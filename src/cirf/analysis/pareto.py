@@ -4,8 +4,6 @@ A method is on the front if no other is at least as accurate and at least as che
 of point estimates: where their intervals overlap, it says little.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -7,8 +7,6 @@ the step's own vector is about the irreducible part, and the loss of those that 
 model.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

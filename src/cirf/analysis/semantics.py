@@ -1,7 +1,5 @@
 """What the codes mean: each with its frequency, the operation that its segments share, and some of them."""
 
-from __future__ import annotations
-
 from textwrap import shorten
 
 from cirf.analysis.analysis import Analysis, AnalysisResult, MissingInputError

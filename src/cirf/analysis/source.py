@@ -8,8 +8,6 @@ Traces are read here for display: ``<cirf><cirf_016>48<cirf_023>72</cirf>72`` is
 agree.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence

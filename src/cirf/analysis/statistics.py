@@ -1,7 +1,5 @@
 """Rows and lengths by task: how much a rationale is shortened before any training."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from cirf.analysis.analysis import Analysis, AnalysisResult, MissingInputError

@@ -1,7 +1,5 @@
 """The picture of accuracy against cost: families of methods by colour, the Pareto front, names at the points that matter."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

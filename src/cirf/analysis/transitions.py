@@ -6,8 +6,6 @@ two halves. The uncertainty of the next code, its entropy in bits, given the cod
 trace's order is determined by the codes.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -8,8 +8,6 @@ The converters take the downloaded files in the catalogue's order and the data f
 Missing content raises ``KeyError`` or ``ValueError``.
 """
 
-from __future__ import annotations
-
 import ast
 import difflib
 import operator

@@ -4,8 +4,6 @@ A model is a published file with its size and SHA-256. It comes from the hub or,
 which hold it whole or in parts and are read as archives: nothing is installed or imported. All are under the Apache-2.0 licence.
 """
 
-from __future__ import annotations
-
 import difflib
 from dataclasses import dataclass
 from typing import Literal

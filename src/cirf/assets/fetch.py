@@ -4,8 +4,6 @@ Everything is in one download folder per model, which the caller has locked, and
 file gets its final name only when complete, and is then not fetched again.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import os

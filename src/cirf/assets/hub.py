@@ -1,7 +1,5 @@
 """Models on the hub: fetched into the cache of the hub's library, with a one-line error."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 from collections.abc import Iterator

@@ -6,8 +6,6 @@ pre-tokenizer that the file only names (``tokenizer.ggml.pre``). So the weights 
 tokenizer is built here from the file's own lists.
 """
 
-from __future__ import annotations
-
 import fcntl
 import importlib
 import json

@@ -4,8 +4,6 @@ The colours of methods were searched for by the least distance of any two (CIELA
 blindness by the matrices of Machado et al. 2009), at a contrast of at least 4.5 to their background.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 

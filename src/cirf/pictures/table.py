@@ -12,8 +12,6 @@ A worked example::
 Codebooks with few training segments per code are marked in every table with K.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Mapping, Sequence

@@ -6,8 +6,6 @@ bracket after a number, a quotient of quotients, roots, powers, unknowns, times,
 continues after a sign or a number (``30 + another 4*5``).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from fractions import Fraction

@@ -4,8 +4,6 @@
 tokens of the rationales against tokens of the traces, and the speed-up to expect from the ratio of the two.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

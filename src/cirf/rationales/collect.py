@@ -13,8 +13,6 @@ so guessed answers would drop good rationales. An anchored statement counts (``#
 (``80 + 6 = 86 minutes``), and may deny it only where the sentence is a conclusion (``So the result is 86 minutes``).
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """Rationale files: their locations, the fields of a row, and the problem that a row belongs to."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -14,8 +14,6 @@ of which occur in earlier steps in the same order; after the first three no word
 four words. The work is linear.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -8,8 +8,6 @@ Another way of writing results is one function and one line in ``WRITERS``.
 Numbers with what they count: ``24`` in ``48 / 2 = 24 clips in May`` is ``24 clips``, ``40`` in ``5 * 8 = $40`` is ``$40``.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -20,8 +20,6 @@ Choices made where the paper is silent:
 - Long prose that thinks aloud is cut by function (`cirf.text.discourse`), even if it holds a numbered list somewhere.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Sequence

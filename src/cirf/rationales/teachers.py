@@ -4,8 +4,6 @@ Every question is sent to every model, and again while too few answers are usabl
 truncated, and can be cut into steps. Rationales without a readable answer are second choice.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from statistics import fmean

@@ -8,8 +8,6 @@ Two worked examples::
                                                                      32-4=28 #### 28
 """
 
-from __future__ import annotations
-
 import re
 
 from cirf.tasks.parsing.anchors import ENCLOSED, anchors, first_sentence, states_answer_only

@@ -5,8 +5,6 @@ The model returns JSON with one text per step. An answer of another count, with 
 step is requested once more with the fault named; after that the task's rule writes the row, which is marked.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -4,8 +4,6 @@ Everything is read from the schema in ``schema.py``, or from another ``schema``,
 single key. Keys are dotted paths in which ``*`` is any list position or user-chosen name: ``problems.tasks.*.train``.
 """
 
-from __future__ import annotations
-
 import json
 import textwrap
 import types

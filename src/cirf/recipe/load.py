@@ -1,7 +1,5 @@
 """Recipes as YAML files, read with actionable errors, and written with every key: the copy that a run keeps."""
 
-from __future__ import annotations
-
 import copy
 import difflib
 import json

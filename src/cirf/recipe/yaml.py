@@ -4,8 +4,6 @@ PyYAML follows YAML 1.1, where ``2e-5`` is a text, ``no`` is false, ``010`` is e
 scalar is read as in YAML 1.2: ``null``, ``true``, ``false``, numbers; all else is text.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import re

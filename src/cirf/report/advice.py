@@ -6,8 +6,6 @@ not significantly below the most accurate (`statistics.compare`, each pair by it
 If a shorter one may be far below but there are too few questions to decide, it is named for now, and the sentence says so.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence

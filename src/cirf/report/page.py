@@ -1,7 +1,5 @@
 """The page: one HTML file that needs nothing else, made from `collect.collect`'s dict and nothing more."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 

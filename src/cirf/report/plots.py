@@ -1,7 +1,5 @@
 """The report's pictures, as SVG text for the page, which gives them its own colours (`canvas.themed`)."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Mapping
 from typing import Any

@@ -7,8 +7,6 @@
 option's text. Other keys are ignored.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import re

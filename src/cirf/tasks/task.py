@@ -3,8 +3,6 @@
 A benchmark is a ``Task`` and what reads its rows; `cirf.tasks.registry` knows its name.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

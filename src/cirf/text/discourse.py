@@ -10,8 +10,6 @@ A worked example, a piece and its function a line::
 The words are English. Texts in other languages are cut at paragraphs and at sentence ends, where a piece is long enough.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from itertools import islice

@@ -16,8 +16,6 @@ Numbered items of a list within an item stay indented, by two spaces. Ordinal ma
 inside ``<<...>>`` and in the code of drawings (``[asy]``).
 """
 
-from __future__ import annotations
-
 import re
 from typing import Literal
 

@@ -9,8 +9,6 @@ decimal comma (``12,5``, ``0,333``, ``1.996,25``) is not read, and neither is a 
 where a set of texts is written so (`has_decimal_commas`).
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence

@@ -3,8 +3,6 @@
 Full-width stops end a sentence anywhere.
 """
 
-from __future__ import annotations
-
 import re
 
 

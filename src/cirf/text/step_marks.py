@@ -6,8 +6,6 @@ start anywhere, skip and repeat a number; lines may skip where all their numbers
 with ``3.5`` is no mark. A list within an item is a part of it, whether indented or numbered from 1 again.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

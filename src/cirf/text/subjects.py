@@ -5,8 +5,6 @@ A worked example. Of "A coin is heads up. mundt flips the coin. maytal does not 
 ``("", "mundt", "maytal")``.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Sequence

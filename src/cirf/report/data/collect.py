@@ -14,8 +14,6 @@ Parts that a run does not have (an untrained method's model, a run without codes
 transitions and the questions see `cirf.report.data.codes`.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from itertools import zip_longest

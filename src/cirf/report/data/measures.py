@@ -1,8 +1,6 @@
 """The measurements of a run: accuracies with their intervals, comparisons of methods, times and their setup, and the record of
 each training and its settings, which come from the model's own record, since the run's recipe may have changed."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -18,8 +18,6 @@
 Wordings are those of several writers; a rationale keeps to one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import lru_cache
 from random import Random

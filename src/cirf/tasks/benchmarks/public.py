@@ -3,8 +3,6 @@
 Whatever a reader raises as ``ValueError`` or ``KeyError`` is reported with the row's place.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from fractions import Fraction

@@ -6,8 +6,6 @@
 "question": "Which is a fruit?\nA) apple\nB) chair", with a letter as answer
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

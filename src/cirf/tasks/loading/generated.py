@@ -5,8 +5,6 @@ question alone (one in five is a test question), so train and test never share o
 one seed may be tested with the problems of another.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import difflib
 import hashlib

@@ -15,8 +15,6 @@ Names are read without regard to case, blanks and underscores. Of a target, and 
 (GSM8K's), the answer and the rationale are distinguished by `cirf.tasks.loading.targets`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

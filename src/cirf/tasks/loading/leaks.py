@@ -14,8 +14,6 @@ A shared run is a hint, not a proof: tasks made from templates share long passag
 are reported and stay in training unless the recipe says otherwise.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections import Counter

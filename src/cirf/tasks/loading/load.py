@@ -8,8 +8,6 @@ LoadedProblems(
 )
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Whether two questions are the same."""
 
-from __future__ import annotations
-
 import re
 
 _SPACE = re.compile(r"\s+")

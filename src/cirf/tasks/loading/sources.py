@@ -1,7 +1,5 @@
 """Sources of rows: a mirror folder, the hub, or files of a user's own task; each row is parsed by the task's ``row``."""
 
-from __future__ import annotations
-
 import dataclasses
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence

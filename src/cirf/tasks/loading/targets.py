@@ -5,8 +5,6 @@ these has the answer that it opens with (*Yes, ...*), that it is as a whole if i
 ``**Total:** $17``, ``So 17 are left.``
 """
 
-from __future__ import annotations
-
 import re
 
 from cirf.tasks.parsing.anchors import ENCLOSED, SENTENCE_END, anchors, first_sentence, last_sentence, states_answer_only

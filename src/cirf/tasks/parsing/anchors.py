@@ -1,7 +1,5 @@
 r"""Explicit statements of the answer in a text: ``#### x``, ``\boxed{x}``, ``<answer>x</answer>``, ``The answer is x``."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Hashable, Sequence
 from typing import TypeVar

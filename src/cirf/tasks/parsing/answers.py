@@ -24,8 +24,6 @@ An unreadable answer is ``None``, which is not the same as wrong. No letter insi
 Each kind is a file of ``cirf.tasks.parsing``, which has the details.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Iterator, Sequence

@@ -5,8 +5,6 @@ while C code runs. So a separate process does the work; it is started once, kept
 is on processor time, so a verdict does not depend on the machine's load; there is a second, wider limit of wall time.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import json

@@ -3,8 +3,6 @@
 Plain powers in a text that names a number: ``2^3``, ``2**3``, ``2^{3}`` and ``2³`` are 8.
 """
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_right
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Options: a separate letter, or an option's own text."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Answers whose order counts: lists of words, and strings of brackets."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Collection, Sequence

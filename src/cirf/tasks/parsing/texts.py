@@ -1,7 +1,5 @@
 """Free text: an answer of some words, and what counts of it."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from fractions import Fraction

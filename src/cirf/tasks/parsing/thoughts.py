@@ -1,7 +1,5 @@
 r"""What a reasoning model thought, apart from what it answered: ``<think>...</think>``, and the harmony format's channels."""
 
-from __future__ import annotations
-
 import re
 
 _NAMES = r"(?:think|thinking|thoughts?|thought_process|reasoning|scratchpad|reflection|seed:think)"

@@ -1,7 +1,5 @@
 """Answers out of a closed set of words: yes and no, True and False, valid and invalid."""
 
-from __future__ import annotations
-
 import re
 
 from cirf.tasks.parsing.anchors import anchors, first_sentence

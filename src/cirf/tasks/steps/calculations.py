@@ -1,7 +1,5 @@
 """The number that a step works out: ``13`` in ``She eats 3, so 16 - 3 = 13 eggs are left.``"""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Equations in unknowns, and what they are about: ``850+705+X=820*3``, ``0.78x-20``, ``X``."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from itertools import pairwise

@@ -5,8 +5,6 @@ The answer in words that a step concludes with: ``no`` in ``9 is divisible by 3.
 The option that a step is about: ``C`` in ``C. **floor** - furniture stands on the floor.``
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """What a step says that something now is: ``tails`` in ``It is tails up now``, ``prey animals`` in ``They are prey animals.``"""
 
-from __future__ import annotations
-
 import re
 
 from cirf.records import Problem
