@@ -216,11 +216,9 @@ def mcnemar(wins: int, losses: int) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """The p-values, in their order, adjusted for having looked at all of them (Holm 1979): each at most 1.
-
-    Sorted as ``p[0] <= ... <= p[m-1]``, the adjusted ``p[i]`` is the largest ``(m - j) * p[j]`` of all ``j <= i``. Calling
-    those below 0.05 real keeps the chance of a single false one below 0.05, whatever depends on what.
-    """
+    """The p-values, in their order, adjusted for having looked at all of them (Holm 1979): each at most 1. Sorted as ``p[0] <=
+    ... <= p[m-1]``, the adjusted ``p[i]`` is the largest ``(m - j) * p[j]`` of all ``j <= i``. Calling those below 0.05 real
+    keeps the chance of a single false one below 0.05, whatever depends on what."""
     order = sorted(range(len(p_values)), key=lambda place: (p_values[place], place))
     adjusted = [1.0] * len(p_values)
     highest = 0.0
@@ -233,10 +231,8 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def corrected(comparisons: Mapping[_Key, Comparison]) -> dict[_Key, Comparison]:
     """The same comparisons, each with the p-value that `holm` makes of it among all of them."""
     adjusted = holm([comparison.p for comparison in comparisons.values()])
-    return {
-        name: comparison._replace(p_holm=p, family=len(adjusted))
-        for (name, comparison), p in zip(comparisons.items(), adjusted, strict=True)
-    }
+    pairs = zip(comparisons.items(), adjusted, strict=True)
+    return {name: comparison._replace(p_holm=p, family=len(adjusted)) for (name, comparison), p in pairs}
 
 
 def sign_flip(gaps: Sequence[int]) -> float:

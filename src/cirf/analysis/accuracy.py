@@ -67,12 +67,9 @@ def pooled(found: Shares) -> dict[str, float]:
 
 
 def difference(first: Shares, second: Shares) -> tuple[float, float, float]:
-    """First minus second, mean of the tasks, with a paired 95 % interval.
-
-    Each task's interval is Agresti and Min's (`compare`); they are combined like variances of independent parts (Zou and
-    Donner 2008), so that the interval keeps its width if a task's answers are all equal. ``ValueError`` where the questions
-    are not the same.
-    """
+    """First minus second, mean of the tasks, with a paired 95 % interval. Each task's interval is Agresti and Min's (`compare`);
+    they are combined like variances of independent parts (Zou and Donner 2008), so that the interval keeps its width if a task's
+    answers are all equal. ``ValueError`` where the questions are not the same."""
     found = [compare(first[task], second[task]) for task in first]
     middle = mean([one.difference for one in found])
     down = math.sqrt(math.fsum((one.difference - one.interval.low) ** 2 for one in found)) / len(found)

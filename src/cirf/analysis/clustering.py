@@ -37,11 +37,9 @@ class Clustering:
 
 
 def clustering(codes: Sequence[Sequence[int]], size: int, questions: Sequence[Hashable] | None = None) -> Clustering:
-    """Measure the codes of each rationale; ``size``: K. ``ValueError`` if there is no step.
-
-    ``questions``: what each rationale answers, where several may answer one; anything else that rationales share, such as their
-    task, gives ``ami`` and ``purity`` of that. ``None``: each has its own question.
-    """
+    """Measure the codes of each rationale; ``size``: K. ``ValueError`` if there is no step. ``questions``: what each rationale
+    answers, where several may answer one; anything else that rationales share, such as their task, gives ``ami`` and ``purity``
+    of that. ``None``: each has its own question."""
     from sklearn.metrics import adjusted_mutual_info_score
 
     flat = [code for row in codes for code in row]

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import load_file
 
 from cirf.analysis.accuracy import FUNCTIONAL
 from cirf.analysis.analysis import Analysis, AnalysisResult, MissingInputError
@@ -20,20 +22,19 @@ from cirf.errors import CirfError
 from cirf.pictures import table
 from cirf.pictures.canvas import Dot, draw_dots
 from cirf.pictures.table import Column, Table
+from cirf.recipe.schema import Backbone
 from cirf.store.files import parse_json
+from cirf.user_code import may_run
 
 _WHOLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
 
 
 def functional_rows(folder: Path, size: int, run: Run) -> dict[str, np.ndarray]:
-    """The functional tokens' rows [K x d], float32: ``input``, and ``output`` if the model has a separate head.
-
-    ``folder``: a saved model; ``run`` has the settings of its backbone. ``CirfError`` if the model lacks one of the K tokens or
-    its files do not match.
-    """
+    """The functional tokens' rows [K x d], float32: ``input``, and ``output`` if the model has a separate head. ``folder``: a
+    saved model; ``run`` has the settings of its backbone. ``CirfError`` if the model lacks one of the K tokens or its files do
+    not match."""
     from cirf.lm.backbone import check_weights, load_tokenizer
-    from cirf.recipe.schema import Backbone
 
     check_weights(folder)
     section = Backbone.model_validate({**run.recipe["backbone"], "revision": None})
@@ -54,8 +55,6 @@ def functional_rows(folder: Path, size: int, run: Run) -> dict[str, np.ndarray]:
 
 def parameters(folder: Path) -> int | None:
     """The number of parameters of a saved model, by its tensors' headers; ``None`` if it has no safetensors."""
-    from safetensors import SafetensorError, safe_open
-
     total = 0
     for path in sorted(folder.glob("model*.safetensors")):
         try:
@@ -72,7 +71,6 @@ def _keys(folder: Path, section: Any) -> tuple[str | None, str | None]:
     from transformers import AutoModelForCausalLM
 
     from cirf.lm.backbone import load_config
-    from cirf.user_code import may_run
 
     config = load_config(folder, section)
     with torch.device("meta"):
@@ -85,8 +83,6 @@ def _keys(folder: Path, section: Any) -> tuple[str | None, str | None]:
 
 def _file(folder: Path, key: str) -> str | None:
     """The file of a tensor; ``None`` if it is in none."""
-    from safetensors import safe_open
-
     if (folder / _INDEX).is_file():
         found: str | None = parse_json((folder / _INDEX).read_text(encoding="utf-8"))["weight_map"].get(key)
         return found
@@ -98,8 +94,6 @@ def _file(folder: Path, key: str) -> str | None:
 
 def _read(path: Path, key: str, ids: Sequence[int]) -> np.ndarray:
     """Rows of a tensor; only the part of the file from the first to the last of them is read."""
-    from safetensors import safe_open
-
     first = min(ids)
     with safe_open(path, framework="pt") as file:
         part = file.get_slice(key)
@@ -178,8 +172,6 @@ def pairwise_cosines(rows: np.ndarray) -> np.ndarray:
 
 
 def _rows(run: Run) -> list[dict[str, Any]]:
-    from safetensors.numpy import load_file
-
     folder = _model(run)
     if folder is None or not run.key("codebook.size"):
         return []

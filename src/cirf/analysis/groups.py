@@ -69,9 +69,8 @@ def grouped(
         chosen = members if keep else one_each(members, keys)
         if keep(chosen) if keep else len(chosen) > 1:
             kept.append((json.loads(place), chosen))
-    return [
-        Group(label, chosen) for label, (_, chosen) in zip(distinct_labels([rest for rest, _ in kept], short), kept, strict=True)
-    ]
+    labels = distinct_labels([rest for rest, _ in kept], short)
+    return [Group(label, chosen) for label, (_, chosen) in zip(labels, kept, strict=True)]
 
 
 def one_each(runs: Sequence[Run], keys: Sequence[str]) -> list[Run]:
@@ -101,11 +100,8 @@ def distinct_labels(
     several: Sequence[Mapping[str, str]], short: Callable[[str, str], str] = lambda key, value: value
 ) -> list[str]:
     """A label of each by what differs between them: empty without a difference; with several, only the values unlike most, `base`
-    if there are none.
-
-    Whole values are compared; ``short`` abbreviates a key and its value. A missing key counts as a value. Equal labels, also as
-    file names, are numbered.
-    """
+    if there are none. Whole values are compared; ``short`` abbreviates a key and its value. A missing key counts as a value.
+    Equal labels, also as file names, are numbered."""
     keys = dict.fromkeys(key for one in several for key in one)
     differing = [key for key in keys if len({one.get(key) for one in several}) > 1]
     if not differing:

@@ -274,12 +274,9 @@ DRAWS = 2000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinearFit:
-    """``y = intercept + slope x`` by least squares.
-
-    ``r2``: share of the points' spread that it explains, ``None`` where they have none; ``r2_out``: the same where each point is
-    predicted by a line through the others; ``slope_low``, ``slope_high`` and ``band`` [3 x g] (places across, lower end, upper
-    end) are 95 % by the bootstrap; ``p_line``: see `lack_of_fit`.
-    """
+    """``y = intercept + slope x`` by least squares. ``r2``: share of the points' spread that it explains, ``None`` where they
+    have none; ``r2_out``: the same where each point is predicted by a line through the others; ``slope_low``, ``slope_high`` and
+    ``band`` [3 x g] (places across, lower end, upper end) are 95 % by the bootstrap; ``p_line``: see `lack_of_fit`."""
 
     intercept: float
     slope: float

@@ -39,11 +39,9 @@ Tables = Mapping[str, Sequence[Row]]  # rows of an evaluation, by task
 
 
 class Run:
-    """A run's folder, opened by its recipe.
-
-    ``name`` identifies it in a sweep; ``part`` and ``settings``: the sweep's part and the run's settings (dotted recipe keys),
-    empty for a run alone. ``collect`` gives the data of its report (``report.json``); ``warning``: a warning for the reader.
-    """
+    """A run's folder, opened by its recipe. ``name`` identifies it in a sweep; ``part`` and ``settings``: the sweep's part and
+    the run's settings (dotted recipe keys), empty for a run alone. ``collect`` gives the data of its report (``report.json``);
+    ``warning``: a warning for the reader."""
 
     def __init__(
         self,
@@ -84,9 +82,6 @@ class Run:
             value = value.get(part) if isinstance(value, Mapping) else None
         return value
 
-    def has(self, stage: str) -> bool:
-        return self.shown.at(stage).is_dir()
-
     def file(self, stage: str, name: str) -> Path | None:
         """A file of a finished stage; ``None`` if there is none."""
         path = self.shown.at(stage) / name
@@ -122,10 +117,6 @@ class Run:
         return {row["id"]: row for row in self._rows("problems", "train.jsonl")}
 
     @cached_property
-    def segments(self) -> Mapping[tuple[str, int], list[str]]:
-        return {(row["problem"], row["sample"]): row["segments"] for row in self._rows("segments", "segments.jsonl")}
-
-    @cached_property
     def rationales(self) -> Mapping[tuple[str, int], str]:
         return {(row["problem"], row["sample"]): row["text"] for row in self._rows("rationales", "rationales.jsonl")}
 
@@ -156,9 +147,8 @@ class Run:
         """Rationales that models are trained on, by the codebook of that size: ``problem``, ``sample``, ``task``, ``codes``."""
         if size not in self._coded:
             codes = self._rows(f"codebook-{size}", "codes.jsonl")
-            self._coded[size] = [
-                row | {"task": self.problems[row["problem"]]["task"]} for row in codes if row["problem"] in self.problems
-            ]
+            tasks = {name: problem["task"] for name, problem in self.problems.items()}
+            self._coded[size] = [row | {"task": tasks[row["problem"]]} for row in codes if row["problem"] in tasks]
         return self._coded[size]
 
     @cached_property

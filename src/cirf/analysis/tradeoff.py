@@ -113,9 +113,8 @@ def _legend(figure: Any, spots: Sequence[MethodPoint], size: PictureSize) -> Non
 
     looks = [look for family, look in FAMILIES.items() if any(spot.family == family for spot in spots)]
     if len(looks) > 1:
-        handles = [
-            Line2D([], [], label=look.title, markersize=size.font - 2, markeredgecolor="white", **look.point) for look in looks
-        ]
+        shape: dict[str, Any] = {"markersize": size.font - 2, "markeredgecolor": "white"}
+        handles = [Line2D([], [], label=look.title, **shape, **look.point) for look in looks]
         drawn: dict[str, Any] = {"frameon": False, "fontsize": size.font}
         drawn |= {"handletextpad": 0, "columnspacing": 0.9, "borderpad": 0}
         figure.legend(handles=handles, loc="outside upper left", ncols=len(looks), **drawn)

@@ -232,11 +232,9 @@ class TraceScorer:
 
 
 def _batches(order: Sequence[int], rows: Sequence[_Row], limit: int, call: int) -> list[list[int]]:
-    """The cheapest cut of ``order`` (the longest first) into batches, each of at least one row.
-
-    A batch costs its tokens, padding included, and ``call`` tokens more. It computes at most ``limit`` tokens and copies at
-    most ``_COPIED`` times as many that its rows share.
-    """
+    """The cheapest cut of ``order`` (the longest first) into batches, each of at least one row. A batch costs its tokens, padding
+    included, and ``call`` tokens more. It computes at most ``limit`` tokens and copies at most ``_COPIED`` times as many that its
+    rows share."""
     best: list[tuple[int, int]] = [(0, 0)]  # by number of rows batched: what that costs, and where the last batch begins
     for stop in range(1, len(order) + 1):
         found, past = (sys.maxsize, stop - 1), 0

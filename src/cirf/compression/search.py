@@ -31,11 +31,9 @@ TIE = 1e-4
 
 
 class Losses(NamedTuple):
-    """A scoring model's losses of a trace: negative log-likelihoods in nats, the functional tokens being given.
-
-    ``answer``: mean over the answer's tokens. ``written``: sum over the tokens of the trace's results and of the answer; ``nan``
-    from a scorer that does not compute it.
-    """
+    """A scoring model's losses of a trace: negative log-likelihoods in nats, the functional tokens being given. ``answer``: mean
+    over the answer's tokens. ``written``: sum over the tokens of the trace's results and of the answer; ``nan`` from a scorer
+    that does not compute it."""
 
     answer: float
     written: float
@@ -118,12 +116,9 @@ def price_for(paths: Sequence[Path], tokens: float) -> float:
 
 
 def objective(selector: Selector, losses: Losses) -> float:
-    """The number that the search keeps low.
-
-    ``greedy``: the answer's mean loss, as the paper has it. ``joint``: the loss of all that the model has to write by
-    itself. The answer's loss with the right results standing there says nothing about whether the model would get them
-    right: a last result equal to the answer makes every result before it look useless.
-    """
+    """The number that the search keeps low. ``greedy``: the answer's mean loss, as the paper has it. ``joint``: the loss of all
+    that the model has to write by itself. The answer's loss with the right results standing there says nothing about whether the
+    model would get them right: a last result equal to the answer makes every result before it look useless."""
     return losses.answer if selector == "greedy" else losses.written
 
 
@@ -156,10 +151,8 @@ def search(items: Sequence[SearchItem], scorer: TraceScorer, selector: Selector,
         going: dict[Query, Losses] = {}
         for query, losses in current.items():
             tokens = items[query.item].tokens
-            rises = [
-                rise(selector, losses, scored[candidate], tokens[step])
-                for step, candidate in zip(query.kept, candidates[query], strict=True)
-            ]
+            removals_of = zip(query.kept, candidates[query], strict=True)
+            rises = [rise(selector, losses, scored[candidate], tokens[step]) for step, candidate in removals_of]
             place = cheapest(rises)
             chosen = candidates[query][place]
             cost, loss = round(rises[place], 6), round(objective(selector, scored[chosen]), 6)

@@ -54,12 +54,9 @@ def place_names(
     lines: Sequence[Line2D] = (),
     font: float = 10,
 ) -> None:
-    """Write each point's name at the nearest place where it covers little and stays inside.
-
-    A point is its place across and up, the lower and upper end of its bar, its name and its colour; ``lines`` are to stay
-    uncovered too, ``font`` is the size of the text in points. Each name gets the gid of its point (`canvas.gid`); an empty one is
-    left out.
-    """
+    """Write each point's name at the nearest place where it covers little and stays inside. A point is its place across and up,
+    the lower and upper end of its bar, its name and its colour; ``lines`` are to stay uncovered too, ``font`` is the size of the
+    text in points. Each name gets the gid of its point (`canvas.gid`); an empty one is left out."""
     settle(figure)
     marks, slight = _covered(axes, points, lines)
     tried = {

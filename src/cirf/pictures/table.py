@@ -84,9 +84,8 @@ class Table:
         """Titles and values of the other columns that hold anything."""
         varying = self.varying()
         rest = [column for column in self.columns if column not in varying]
-        return [
-            (column.title, column.show(self.rows[0])) for column in rest if self.rows[0].get(column.key) not in (None, "", [])
-        ]
+        row = next(iter(self.rows), {})
+        return [(column.title, column.show(row)) for column in rest if row.get(column.key) not in (None, "", [])]
 
     def to_dict(self) -> dict[str, Any]:
         columns = [{"key": column.key, "title": column.title, "form": column.form} for column in self.columns]
@@ -102,11 +101,9 @@ class Table:
         return out.getvalue()
 
     def to_latex(self) -> str:
-        """A ``table`` with booktabs' rules, everything escaped; what is the same in all rows is in its caption.
-
-        One of many columns goes over both columns of a page; what is wider than its place is made as small as it must be
-        (graphicx). One of more rows than a page takes is parted into tables of the same columns, a page each.
-        """
+        """A ``table`` with booktabs' rules, everything escaped; what is the same in all rows is in its caption. One of many
+        columns goes over both columns of a page; what is wider than its place is made as small as it must be (graphicx). One of
+        more rows than a page takes is parted into tables of the same columns, a page each."""
         columns = self.varying()
         caption = " ".join([self.caption, *(f"{title}: {value}." for title, value in self.constant())])
         parts = _pages([self._latex_rows(columns, row) for row in self.rows])

@@ -62,11 +62,8 @@ class Term(NamedTuple):
 
 def closing(line: str) -> list[Fraction]:
     """Numbers that may follow the calculation at the end of a line: its value, then the numbers that begin a rewritten form if it
-    has several steps or a percentage, 4 and 500 of ``4*125-2`` (``= 500-2 = 498``).
-
-    Empty if nothing is read. A division without a whole result is not read either: ``30/8`` may be 3.75, 15/4, or 3
-    and a remainder.
-    """
+    has several steps or a percentage, 4 and 500 of ``4*125-2`` (``= 500-2 = 498``). Empty if nothing is read. A division without
+    a whole result is not read either: ``30/8`` may be 3.75, 15/4, or 3 and a remainder."""
     if _POWER.search(line) or len(line) > _LONGEST:
         return []
     if re.search(r"\d \d", line):  # one number or two

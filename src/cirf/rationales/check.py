@@ -65,11 +65,8 @@ class TaskCheck:
 @dataclass(frozen=True, slots=True)
 class CheckReport:
     """``total`` over all problems, ``tasks`` by table name, the counts of the stages as a run would report them, and of the steps
-    that ``segments.redundant: drop`` leaves out (`certificate`).
-
-    ``looked_at``: of how many problems the rationales were looked at. Where these are not all, counts in ``total`` and
-    ``tasks`` are scaled up, and the others are of these problems.
-    """
+    that ``segments.redundant: drop`` leaves out (`certificate`). ``looked_at``: of how many problems the rationales were looked
+    at. Where these are not all, counts in ``total`` and ``tasks`` are scaled up, and the others are of these problems."""
 
     total: TaskCheck
     tasks: dict[str, TaskCheck]

@@ -102,9 +102,8 @@ def collect(
         if found.report.get("differing"):
             reasons += f"; {found.report['differing'][0]}"
             advice = f"{advice}, or set rationales.check=keep" if section.source != "teacher" else advice
-        raise CirfError(
-            f"rationales.source={section.source}: no rationale for any of {len(problems)} training problems ({reasons}); {advice}"
-        )
+        none = f"no rationale for any of {len(problems)} training problems"
+        raise CirfError(f"rationales.source={section.source}: {none} ({reasons}); {advice}")
     return found
 
 
@@ -136,10 +135,7 @@ def gather(
     rationales: list[Rationale] = []
     for problem in problems:
         kept = state.offered[problem.id][: section.per_problem]
-        rationales.extend(
-            Rationale(problem.id, sample, text, source, agrees, prompt)
-            for sample, (text, source, agrees, prompt) in enumerate(kept)
-        )
+        rationales.extend(Rationale(problem.id, sample, *offered) for sample, offered in enumerate(kept))
         if not kept and problem.id not in touched:
             state.dropped.append(Dropped(problem.id, None, _STAGE, "no rationale"))
     report = _report(problems, rationales, state, files, dataset, models)
@@ -246,12 +242,9 @@ def agrees_with(text: str, answer: str | None, problem: Problem, task: Task) -> 
 
 
 def _task(tasks: Mapping[str, Task], problem: Problem) -> Task:
-    try:
+    if problem.task in tasks:
         return tasks[problem.task]
-    except KeyError:
-        raise CirfError(
-            f"problem {problem.id}: its task {problem.task} is not in problems.tasks ({', '.join(sorted(tasks))})"
-        ) from None
+    raise CirfError(f"problem {problem.id}: its task {problem.task} is not in problems.tasks ({', '.join(sorted(tasks))})")
 
 
 def _verdict(agrees: bool | None) -> str:

@@ -43,11 +43,9 @@ def find_file(name: str, data: str | None, what: str) -> Path:
 
 
 def read_rationales(path: Path, refused: Refused | None = None) -> list[Row]:
-    """The rows of a rationale file; the first malformed one raises ``CirfError`` naming file, line, field and fix.
-
-    A row holds ``rationale`` and at least one of ``question`` and ``id``; ``answer`` may be there. One id may occur in several
-    rows (several samples) but only with one question. Malformed rows go to ``refused`` if it is given.
-    """
+    """The rows of a rationale file; the first malformed one raises ``CirfError`` naming file, line, field and fix. A row holds
+    ``rationale`` and at least one of ``question`` and ``id``; ``answer`` may be there. One id may occur in several rows (several
+    samples) but only with one question. Malformed rows go to ``refused`` if it is given."""
     before = len(refused or ())
     rows: list[Row] = []
     first: dict[str, Row] = {}
@@ -91,11 +89,9 @@ class Matcher:
             self._by_source_id.setdefault(problem.id.split("/", 2)[-1], []).append(problem)  # TABLE/SPLIT/ROW
 
     def candidates(self, row: Row) -> list[Problem]:
-        """The problems a row may speak of: those with its question (of them the one with its id), else the one with its id.
-
-        A question in other words than the named problem's (options added, say) must share half of its words. An id may also be
-        the last part of a problem's (``chal-2`` of ``svamp/train/chal-2``); without a question it must then be the only such.
-        """
+        """The problems a row may speak of: those with its question (of them the one with its id), else the one with its id. A
+        question in other words than the named problem's (options added, say) must share half of its words. An id may also be the
+        last part of a problem's (``chal-2`` of ``svamp/train/chal-2``); without a question it must then be the only such."""
         named = self._by_id.get(row.id) if row.id is not None else None
         asked = self._by_question.get(question_key(row.question), []) if row.question is not None else []
         if named is not None and (named in asked or (not asked and _alike(named.question, row.question))):

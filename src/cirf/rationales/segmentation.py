@@ -297,11 +297,9 @@ def _tidy(parts: Sequence[str]) -> tuple[str, ...]:
 
 
 def split_equations(steps: Sequence[tuple[str, str]], commas: bool = False) -> list[tuple[str, str]]:
-    """Steps, each with and without calculator notes, cut between sentences that work out numbers not yet known.
-
-    A sentence between two of them goes with the former if it repeats that number, else with the latter. A step that computes one
-    number stays unchanged. ``commas``: they are written with decimal commas.
-    """
+    """Steps, each with and without calculator notes, cut between sentences that work out numbers not yet known. A sentence
+    between two of them goes with the former if it repeats that number, else with the latter. A step that computes one number
+    stays unchanged. ``commas``: they are written with decimal commas."""
     found: list[tuple[str, str]] = []
     for plain, noted in steps:
         groups = _groups(noted, commas)

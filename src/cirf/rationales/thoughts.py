@@ -30,11 +30,9 @@ _LONGEST_ANSWER = 200
 
 
 def rationale_of(text: str) -> str:
-    """The rationale that a text holds. A text without thoughts and bare notes is returned unchanged.
-
-    After thoughts it is the following text, if that explains in two sentences or more; else the thoughts, ended by a line with
-    the answer (``#### 28``). Calculator notes without other text are written out, one per line.
-    """
+    """The rationale that a text holds. A text without thoughts and bare notes is returned unchanged. After thoughts it is the
+    following text, if that explains in two sentences or more; else the thoughts, ended by a line with the answer (``#### 28``).
+    Calculator notes without other text are written out, one per line."""
     thought, rest = split_thoughts(text)
     rest = unwrapped(rest)
     explaining = (sentence for sentence in sentences(normalise(rest)) if not states_answer_only(sentence))

@@ -69,10 +69,8 @@ def write_with_model(
     template = read_template(writer.prompt, *PROMPT)
     by_id = {problem.id: problem for problem in problems}
     plain = [tuple(strip_annotations(text) for text in row.segments) for row in steps]
-    first = [
-        _request(by_id[row.problem], texts, template, writer, seed, (row.problem, row.sample))
-        for row, texts in zip(steps, plain, strict=True)
-    ]
+    pairs = zip(steps, plain, strict=True)
+    first = [_request(by_id[row.problem], texts, template, writer, seed, (row.problem, row.sample)) for row, texts in pairs]
     answers, refused = ask(first, writer, log, progress, "results")
     read = [_read(answers.get(request.key), texts, section) for request, texts in zip(first, plain, strict=True)]
     second = {

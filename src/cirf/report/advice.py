@@ -53,11 +53,9 @@ class Recommendation:
 def verdict(
     rows: Mapping[str, Tables], functional: Collection[str], direct: Collection[str], frequent: Mapping[str, str] | None = None
 ) -> Recommendation | None:
-    """Of methods that answered the same questions, by name: their rows by task.
-
-    ``functional`` names those that write functional tokens, ``direct`` those that answer at once; ``frequent`` is the most
-    frequent training answer of each task (without it that of the test). ``None`` without methods.
-    """
+    """Of methods that answered the same questions, by name: their rows by task. ``functional`` names those that write functional
+    tokens, ``direct`` those that answer at once; ``frequent`` is the most frequent training answer of each task (without it that
+    of the test). ``None`` without methods."""
     if not rows:
         return None
     answers = _Asked(rows, frequent or {})
@@ -222,11 +220,9 @@ def opponent(
     variants: Mapping[str, Mapping[str, Any]],
     methods: Mapping[str, Mapping[str, Any]],
 ) -> str | None:
-    """The comparison of the method to use: prose trained on the same rows, with a calculator if the method has one.
-
-    Where that is itself the one to use, the most accurate with functional tokens; where the run has none, untrained prose, else
-    direct answers, else the most accurate other method.
-    """
+    """The comparison of the method to use: prose trained on the same rows, with a calculator if the method has one. Where that is
+    itself the one to use, the most accurate with functional tokens; where the run has none, untrained prose, else direct answers,
+    else the most accurate other method."""
     others = [name for name in names if name != use]
     if use is None or not others:
         return None

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import yaml
+
 from cirf import __version__
 from cirf.analysis.names import NAMES
 from cirf.errors import CirfError
@@ -109,12 +111,9 @@ class ModelFacts:
 
 
 def model_card(method: str, recipe: Mapping[str, Any], known: ModelFacts) -> str:
-    """A model card in Markdown with YAML front matter.
-
-    ``method`` is its name, such as ``cirf_full``; ``recipe`` the resolved recipe (``model_dump(mode="json")``) with
-    which the method was trained. The text depends on the arguments alone, so latency is left out. Local files and models are
-    named without folders.
-    """
+    """A model card in Markdown with YAML front matter. ``method`` is its name, such as ``cirf_full``; ``recipe`` the resolved
+    recipe (``model_dump(mode="json")``) with which the method was trained. The text depends on the arguments alone, so latency is
+    left out. Local files and models are named without folders."""
     functions, metrics = known.functions, known.metrics
     names = [entry["task"] for entry in recipe["problems"]["tasks"]]  # a user's own task is found only by its path
     answer_cap = max(Task.cap if name == JSONL else get(name).cap for name in names) if functions else 0
@@ -210,8 +209,6 @@ def cell(text: str, longest: int = 110) -> str:
 
 def _front(method: str, recipe: Mapping[str, Any], metrics: Mapping[str, Any] | None, functional: bool) -> str:
     """The YAML between the dashes. A local backbone is named only in the text, since it has no hub id."""
-    import yaml
-
     source = recipe["backbone"]["model"]
     base = hub_name(source)
     front: dict[str, Any] = {"library_name": "transformers", "pipeline_tag": "text-generation"}
@@ -328,8 +325,6 @@ def traces_card(
 
 def _traces_front(rows: Sequence[Mapping[str, str]], licence: str | None, functional: bool) -> str:
     """The YAML between the dashes; without a licence if there is no single one."""
-    import yaml
-
     front: dict[str, Any] = {"license": licence} if licence else {}
     front["task_categories"] = ["text-generation"]
     bounds = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"))

@@ -3,6 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import yaml
+from markupsafe import Markup
+
 from cirf.analysis.names import BASELINE, base, describe, titles_of, variants_of
 from cirf.analysis.source import is_functional
 from cirf.analysis.tradeoff import NARROW
@@ -43,9 +46,6 @@ SECTIONS = (
 
 def render(data: Mapping[str, Any]) -> str:
     """The page's HTML. The same data gives the same bytes; nothing in it is fetched from anywhere."""
-    import yaml
-    from markupsafe import Markup
-
     filters = {one.__name__: one for one in (percent, number, tokens, seconds, words, size, p_value)}
     pictures = {
         "latency": pareto_svg(data, "latency"),
@@ -103,10 +103,8 @@ def render(data: Mapping[str, Any]) -> str:
 def looks(data: Mapping[str, Any]) -> dict[str, Style]:
     """Display name of every method, with the colour and marker of its family."""
     titles, variants = titles_of(data), variants_of(data)
-    return {
-        name: family_style(name, variants, row["functional"])._replace(title=titles[name])
-        for name, row in data["methods"].items()
-    }
+    styles = {name: family_style(name, variants, row["functional"]) for name, row in data["methods"].items()}
+    return {name: style._replace(title=titles[name]) for name, style in styles.items()}
 
 
 def ranked(methods: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
@@ -211,13 +209,11 @@ def _notes(data: Mapping[str, Any], titles: Mapping[str, str]) -> list[str]:
     for warning in verdict["warnings"]:
         traced = titles[verdict["traced"]]
         if warning == "below_direct":
-            found.append(
-                f"{traced} is significantly less accurate than {titles[verdict['at_once']]}: its traces do not help here."
-            )
+            direct = titles[verdict["at_once"]]
+            found.append(f"{traced} is significantly less accurate than {direct}: its traces do not help here.")
         else:
-            found.append(
-                f"{traced} is not significantly above always giving the most frequent answer ({percent(verdict['majority'])})."
-            )
+            constant = f"always giving the most frequent answer ({percent(verdict['majority'])})"
+            found.append(f"{traced} is not significantly above {constant}.")
     named = [verdict["use"], (verdict["against"] or {}).get("method")]
     cut = {name: data["methods"][name]["truncated"] for name in named if name}
     return found + [

@@ -22,11 +22,9 @@ _AXES = {
 
 
 def pareto_svg(data: Mapping[str, Any], axis: str = "tokens", size: PictureSize = WIDE) -> str | None:
-    """Accuracy (with its Wilson interval) against what it costs: up and to the left is better.
-
-    ``data`` is `collect.collect`'s dict. ``axis`` is ``latency`` (mean seconds an answer at batch 1) or ``tokens`` (mean
-    generated tokens). The front is of methods that answered the same questions. ``None`` if there is nothing to draw.
-    """
+    """Accuracy (with its Wilson interval) against what it costs: up and to the left is better. ``data`` is `collect.collect`'s
+    dict. ``axis`` is ``latency`` (mean seconds an answer at batch 1) or ``tokens`` (mean generated tokens). The front is of
+    methods that answered the same questions. ``None`` if there is nothing to draw."""
     key, label, unit = _AXES[axis]
     rows = {name: row for name, row in data["methods"].items() if row[key]}
     if not rows:
@@ -39,15 +37,11 @@ def pareto_svg(data: Mapping[str, Any], axis: str = "tokens", size: PictureSize 
     for name, row in rows.items():
         share, low, high = (100 * value for value in (row["accuracy"], *row["interval"]))
         of = family(name, variants, row["functional"])
-        description = (
-            f"{titles[name]} ({name}): {describe_method(row)}" if titles[name] != name else f"{name}: {describe_method(row)}"
-        )
+        called = name if titles[name] == name else f"{titles[name]} ({name})"
+        description = f"{called}: {describe_method(row)}"
         changes = f". {describe(name, variants)}" if name in variants else ""
-        spots.append(
-            MethodPoint(
-                name, titles[name], description + changes, of, row[key], share, low, high, bool(front.get(name)), name in named
-            )
-        )
+        place = (row[key], share, low, high)
+        spots.append(MethodPoint(name, titles[name], description + changes, of, *place, bool(front.get(name)), name in named))
     of_what = f" ({setting(data['latency'])})" if axis == "latency" else ""
     points = "; ".join(f"{spot.title}: {spot.accuracy:.1f} % at {spot.cost:.3g}" for spot in spots)
     salt = f"pareto-{axis}" + ("" if size == WIDE else "-narrow")

@@ -51,10 +51,8 @@ class _Rows(RowFile):
 
 def build_task(entry: TaskEntry, data: str | None, lenient: bool = False, allowed: float = 0.0) -> Task:
     """The task of a jsonl entry: its answer kind as declared or detected from its rows, and the result rule of that kind.
-
     ``lenient``: unusable rows are ignored instead of raised; ``allowed``: the share of rows that may have an answer of another
-    kind, which makes them unusable.
-    """
+    kind, which makes them unusable."""
     path, commas = _first_path(entry, data), False
     kind: AnswerKind | None = entry.answer
     if kind is None or path.exists():
@@ -193,9 +191,8 @@ def odd_rows(rows: Sequence[tuple[int, Mapping[str, Any]]], allowed: float = 0.0
     if len(alike) <= len(rows) / 2:
         several = [f"{len(lines):,} {_KIND_WORDS[each]}" for each, lines in by_kind.items() if lines]
         mixed = len(several) > 1 and sum(map(len, by_kind.values())) == len(rows)
-        return (
-            f"rows of several kinds ({', '.join(several)}), so all answers count as text; make a file of each" if mixed else None
-        )
+        advice = "so all answers count as text; make a file of each"
+        return f"rows of several kinds ({', '.join(several)}), {advice}" if mixed else None
     there = set(alike)
     others = [line for line, _ in rows if line not in there]
     named = ", ".join(map(str, others[:3])) + (", ..." if len(others) > 3 else "")
@@ -221,9 +218,8 @@ def train_path(entry: TaskEntry, data: str | None) -> Path | None:
     """The path of the training rows: ``train_file`` as given, else under the data folder; ``None`` if just a test is named.
     ``CirfError`` if neither is."""
     if entry.train_file is None and entry.test_file is None:
-        raise CirfError(
-            f"problems.tasks: {entry.name or entry.task} is a jsonl task and needs train_file (or, to test, test_file)"
-        )
+        name = entry.name or entry.task
+        raise CirfError(f"problems.tasks: {name} is a jsonl task and needs train_file (or, to test, test_file)")
     return None if entry.train_file is None else find_file(entry.train_file, data)
 
 

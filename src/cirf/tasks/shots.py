@@ -21,12 +21,9 @@ MARK = "####"  # stands between the steps and the answer
 
 @dataclass(frozen=True, slots=True)
 class Shot:
-    """A question with its steps in a few words and its answer.
-
-    ``draft`` holds the steps, a semicolon between two; ``answer`` is canonical, an option's letter where there are
-    ``choices``. ``subset`` names the part of the task that it is an example for (`Problem.subset`); without one it is an
-    example for all questions.
-    """
+    """A question with its steps in a few words and its answer. ``draft`` holds the steps, a semicolon between two; ``answer`` is
+    canonical, an option's letter where there are ``choices``. ``subset`` names the part of the task that it is an example for
+    (`Problem.subset`); without one it is an example for all questions."""
 
     question: str
     draft: str

@@ -98,12 +98,9 @@ _ACTIVE_FOR = {"keep": re.compile(_ACTIVE, re.MULTILINE), "drop": re.compile(_AC
 
 
 def normalise(text: str, annotations: Annotations = "drop") -> str:
-    """The plain form of a rationale (paper A.2, "normalized into a step-structured format").
-
-    ``annotations``: the treatment of calculator notes such as ``<<48/2=24>>``; ``keep`` leaves them for the rule that
-    reads results. Idempotent up to 100 layers of marks: ``normalise(normalise(x)) == normalise(x)``; digits outside notes all
-    stay, in order.
-    """
+    """The plain form of a rationale (paper A.2, "normalized into a step-structured format"). ``annotations``: the treatment of
+    calculator notes such as ``<<48/2=24>>``; ``keep`` leaves them for the rule that reads results. Idempotent up to 100 layers of
+    marks: ``normalise(normalise(x)) == normalise(x)``; digits outside notes all stay, in order."""
     active = _ACTIVE_FOR[annotations]
     for _ in range(_PASSES):  # each pass removes what the previous one uncovered; every pass but the last shortens or simplifies
         if active.search(text) is None:

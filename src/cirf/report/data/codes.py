@@ -95,11 +95,9 @@ def read_functions(run: RunView, recipe: Mapping[str, Any], model: str, per_code
 
 
 def code_accuracy(answered: Answered) -> dict[int, Data]:
-    """How often answers that hold a code are right: ``{"questions", "answers", "right", "interval"}`` by code.
-
-    ``right`` is the mean over the questions with such an answer, of each the share of such answers that are right;
-    ``interval`` is Wilson's, counting a question once. This is not the effect of a code: hard questions need other steps.
-    """
+    """How often answers that hold a code are right: ``{"questions", "answers", "right", "interval"}`` by code. ``right`` is the
+    mean over the questions with such an answer, of each the share of such answers that are right; ``interval`` is Wilson's,
+    counting a question once. This is not the effect of a code: hard questions need other steps."""
     found: dict[int, dict[tuple[str, str], list[bool]]] = {}
     for task, rows in answered.items():
         for row in rows:
@@ -169,11 +167,9 @@ _DIGITS = 6
 
 
 def read_neighbours(folder: Path, size: int) -> dict[int, list[list[float]]]:
-    """``[[code, cosine], ...]`` of every code, nearest first, from a codebook's ``codebook.safetensors`` [K x d_e].
-
-    The vectors are those that quantised the steps, before a model was fine-tuned with them. A zero vector has no neighbours.
-    Empty without such a file; ``CirfError`` if it is damaged or has another number of codes.
-    """
+    """``[[code, cosine], ...]`` of every code, nearest first, from a codebook's ``codebook.safetensors`` [K x d_e]. The vectors
+    are those that quantised the steps, before a model was fine-tuned with them. A zero vector has no neighbours. Empty without
+    such a file; ``CirfError`` if it is damaged or has another number of codes."""
     path = folder / "codebook.safetensors"
     if not path.exists():
         return {}

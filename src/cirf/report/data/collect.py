@@ -163,11 +163,9 @@ def _method(run: RunView, name: str, tables: Mapping[str, Sequence[Row]], latenc
 
 
 def _protocol(run: RunView, recipe: Mapping[str, Any]) -> Data | None:
-    """The protocol of test problems and sampling, and deviations of the test from it.
-
-    ``partial``: tasks with fewer problems than the protocol names, or if it names all, than there are:
-    ``[asked, named]``. ``cut``: tasks whose test is cut from their training file, which no protocol changes, with its size.
-    """
+    """The protocol of test problems and sampling, and deviations of the test from it. ``partial``: tasks with fewer problems than
+    the protocol names, or if it names all, than there are: ``[asked, named]``. ``cut``: tasks whose test is cut from their
+    training file, which no protocol changes, with its size."""
     name = recipe.get("evaluate", {}).get("protocol", "own")
     if name not in PROTOCOLS:
         return None

@@ -57,21 +57,18 @@ def questions(method: str, tables: Tables) -> set[tuple[str, str]]:
     """Task and id of every question that a method answered. ``CirfError`` if its runs have different questions, or a task has no
     rows."""
     found: set[tuple[str, str]] = set()
+    advice = f"remove the folder evaluation/{method} and run again"
     for task, rows in tables.items():
+        file = f"evaluation/{method}/{task}.jsonl"
         runs: dict[int, list[str]] = {}
         for row in rows:
             runs.setdefault(row["run"], []).append(row["id"])
         if not runs:
-            raise CirfError(
-                f"evaluation/{method}/{task}.jsonl: no rows in it; remove the folder evaluation/{method} and run again"
-            )
+            raise CirfError(f"{file}: no rows in it; {advice}")
         first = set(next(iter(runs.values())))
         for run, ids in runs.items():
             if set(ids) != first or len(ids) != len(first):
-                raise CirfError(
-                    f"evaluation/{method}/{task}.jsonl: run {run} answers other questions than the first, or one twice;"
-                    f" remove the folder evaluation/{method} and run again"
-                )
+                raise CirfError(f"{file}: run {run} answers other questions than the first, or one twice; {advice}")
         found |= {(task, name) for name in first}
     return found
 
@@ -225,11 +222,9 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 
 
 def read_settings(folder: Path) -> dict[str, Any] | None:
-    """The settings of a model's folder, as its ``stage.json`` has them; ``None`` where it has none.
-
-    ``{"finetune": {...}, "override": {...} or None, "seed", "backbone": {...}, "vocabulary": {...}}``, the last only for a
-    functional method. ``backbone`` holds ``model`` where it is known by name (a folder may be known by hash only).
-    """
+    """The settings of a model's folder, as its ``stage.json`` has them; ``None`` where it has none. ``{"finetune": {...},
+    "override": {...} or None, "seed", "backbone": {...}, "vocabulary": {...}}``, the last only for a functional method.
+    ``backbone`` holds ``model`` where it is known by name (a folder may be known by hash only)."""
     section = (load_object(folder / "stage.json") or {}).get("section")
     if not isinstance(section, dict):
         return None

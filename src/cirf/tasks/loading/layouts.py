@@ -39,18 +39,15 @@ _ANSWERS = (
     *("gold", "final_decision", "final", "label", "cop", "expected_answer", "ground_truth"),
     *("answer_idx", "answer_index", "correct_idx", "correct_index", "correct_answer_index", "correct_choice"),
 )
-_RATIONALES = (
-    *("cot", "reasoning_content", "reasoning", "explanation", "chain_of_thought", "thinking", "thought", "long_answer", "exp"),
-)
+_THOUGHTS = ("cot", "reasoning_content", "reasoning", "explanation", "chain_of_thought", "thinking", "thought")
+_RATIONALES = (*_THOUGHTS, "long_answer", "exp")
 _STEPS = ("steps", "facts")
 _JUDGEMENTS = ("correct", "label")  # of a solution, where there is one and the value is true, false, 1 or 0
 _VERDICTS = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
 _FIELDS = ("question", "answer", "rationale", "choices", "options", "id", "premise", "hypothesis")
 _TURNS = ("messages", "conversations")
-_KNOWN = {
-    name.replace("_", ""): name
-    for name in (*_FIELDS, *_QUESTIONS, *_CONTEXTS, *_TARGETS, *_ANSWERS, *_RATIONALES, *_STEPS, *_TURNS)
-}
+_NAMES = (*_FIELDS, *_QUESTIONS, *_CONTEXTS, *_TARGETS, *_ANSWERS, *_RATIONALES, *_STEPS, *_TURNS)
+_KNOWN = {name.replace("_", ""): name for name in _NAMES}
 _NAMED = 12  # names of columns in a message
 _SENTENCE, _READ = 4, 0.5  # mean words of a column with texts, and the share of their pairs from which on it counts as read
 _PARTS = ("reasoning_content", "reasoning", "thinking")  # of a turn, and types of the parts of its content
@@ -60,11 +57,9 @@ _ROLES = {"human": "user", "gpt": "assistant", "model": "assistant", "bot": "ass
 def plain_row(
     raw: Mapping[str, Any], where: str, columns: Mapping[str, str] | None = None, answered: bool = True
 ) -> dict[str, Any]:
-    """A row in the common layout; other fields stay.
-
-    ``columns``: names of the columns by field, if they are not detected. Unless ``answered``, a target need not have an answer.
-    ``RowError`` for a missing column, a conversation without an answer, and a target without an answer.
-    """
+    """A row in the common layout; other fields stay. ``columns``: names of the columns by field, if they are not detected. Unless
+    ``answered``, a target need not have an answer. ``RowError`` for a missing column, a conversation without an answer, and a
+    target without an answer."""
     row = _renamed(raw, where, columns or {})
     target = _target(row, where)
     if row.get("answer") is None and (answer := _answer(row, target, where if answered else None)) is not None:

@@ -16,6 +16,7 @@ from cirf.store.jsonl import Refused, RowError, numbered_rows, row_numbers, sort
 from cirf.store.paths import user_path
 from cirf.store.row_files import read_row_file
 from cirf.tasks.loading.unusable import Tolerance
+from cirf.tasks.own_rows import find_file
 from cirf.tasks.task import HubPart, LeftOutError, Task
 
 
@@ -57,8 +58,6 @@ def mirror_files(task: Task, data: str | None, split: str) -> dict[str, Path] | 
 def own_files(entry: TaskEntry, task: Task, data: str | None) -> dict[str, Path]:
     """The files of a user's own task by split: the recipe's, else those that the task names, next to its own file. Without one
     for ``train`` the task is for testing only. ``CirfError`` for files of unknown splits, or no ``row`` to read them by."""
-    from cirf.tasks.own_rows import find_file
-
     given = {"train": entry.train_file, "test": entry.test_file}
     files = {split: find_file(name, data) for split, name in given.items() if name is not None}
     if not files:
@@ -74,10 +73,8 @@ def named(problems: Sequence[Problem], table: str, split: str) -> list[Problem]:
     """The problems with ids of the run. If the data's ids are incomplete or not unique, places replace them."""
     own = [problem.id for problem in problems]
     use = all(own) and len(set(own)) == len(own)
-    return [
-        dataclasses.replace(problem, id=f"{table}/{split}/{problem.id if use else index}", task=table)
-        for index, problem in enumerate(problems)
-    ]
+    ids = own if use else range(len(own))
+    return [dataclasses.replace(one, id=f"{table}/{split}/{name}", task=table) for one, name in zip(problems, ids, strict=True)]
 
 
 def from_file(task: Task, table: str, split: str, path: Path, reading: Reading) -> list[Problem]:
@@ -91,11 +88,9 @@ def from_file(task: Task, table: str, split: str, path: Path, reading: Reading) 
 
 
 def published(task: Task, table: str, split: str, reading: Reading) -> list[Problem]:
-    """The rows of a published data set's split, from the mirror folder or the hub; none where it has no such split.
-
-    The rows of several configurations alternate, so that the first rows have some of each. Malformed published rows are left out
-    and counted; ``CirfError`` for a part without valid rows.
-    """
+    """The rows of a published data set's split, from the mirror folder or the hub; none where it has no such split. The rows of
+    several configurations alternate, so that the first rows have some of each. Malformed published rows are left out and counted;
+    ``CirfError`` for a part without valid rows."""
     assert task.hub is not None
     parts = task.hub.parts(split)
     lenient = reading.data is not None and reading.tolerance.looking and split == "test"

@@ -93,12 +93,9 @@ def _read(kind: AnswerKind, text: str, choices: Sequence[str] | None, question: 
 
 
 def equal_answers(kind: AnswerKind, parsed: str, gold: str) -> bool:
-    """Whether two canonical answers are the same.
-
-    Numbers by value, whole ones exactly and others to 1e-6 (relative above 1); LaTeX by value (see
-    ``cirf.tasks.parsing.latex``); brackets by the brackets alone; text after ``normalise_text``, and a number in it with or
-    without its unit; all else exactly.
-    """
+    """Whether two canonical answers are the same. Numbers by value, whole ones exactly and others to 1e-6 (relative above 1);
+    LaTeX by value (see ``cirf.tasks.parsing.latex``); brackets by the brackets alone; text after ``normalise_text``, and a number
+    in it with or without its unit; all else exactly."""
     match kind:
         case "number":
             return same_number(parsed, gold)
@@ -154,11 +151,9 @@ _FEW_WORDS = 4  # words of an answer on its own line above its explanation
 
 
 def unmarked(text: str) -> str:
-    """The text up to the mark that ends a model's turn, such as ``</s>`` or ``<|im_end|>``, without the one that begins it.
-
-    Text after the end is another turn, which may answer another question. A text of marks alone stays unchanged: they may be the
-    answer.
-    """
+    """The text up to the mark that ends a model's turn, such as ``</s>`` or ``<|im_end|>``, without the one that begins it. Text
+    after the end is another turn, which may answer another question. A text of marks alone stays unchanged: they may be the
+    answer."""
     said = text
     for match in _START.finditer(text):
         if text[: match.start()].strip():

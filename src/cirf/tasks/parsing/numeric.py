@@ -77,9 +77,8 @@ def parse_number(text: str) -> str | None:
     value, last_word = settled([place[1:] for place in anchored], lambda anchor, said: _anchored_number(said, anchor == "hashes"))
     if value is not None or last_word:
         return None if value is None else number_text(value)
-    unworked = [
-        start + len(first_sentence(said)) for start, _, said in anchored if _is_unworked(plain_numbers(first_sentence(said)))
-    ]
+    openings = [(start, first_sentence(said)) for start, _, said in anchored]
+    unworked = [start + len(sentence) for start, sentence in openings if _is_unworked(plain_numbers(sentence))]
     text = text[max(unworked, default=0) :]
     numbers = find_numbers(plain_numbers(text))
     if (
@@ -111,11 +110,9 @@ def parse_number(text: str) -> str | None:
 
 
 def _names_several(sentence: str, pair: list[Numeral], ranges: bool = True, lists: bool = True) -> bool:
-    """Whether two neighbouring numbers are both offered: ``18 or 19``, ``$5 and then $6``, ``5, 6``, ``5-6``.
-
-    A repetition of the same number does not count, nor the same value in another unit or as a share (``90 minutes or 1.5
-    hours``); things counted one after the other (``5 apples and 3 pears``) are read by the first.
-    """
+    """Whether two neighbouring numbers are both offered: ``18 or 19``, ``$5 and then $6``, ``5, 6``, ``5-6``. A repetition of the
+    same number does not count, nor the same value in another unit or as a share (``90 minutes or 1.5 hours``); things counted one
+    after the other (``5 apples and 3 pears``) are read by the first."""
     one, two = pair
     between = _NEXT.fullmatch(sentence[one.end : two.start])
     if between is None or one.value == two.value:

@@ -38,11 +38,9 @@ _NEGATION = re.compile(
 
 
 def mentions(text: str, choices: Sequence[str]) -> list[tuple[int, int, int]]:
-    """Where options' texts occur in ``text`` as whole words: ``(start, end, index)`` in order, longer options first.
-
-    A leading article of an option may be missing, and a plural ``s`` may be there or not. If one option's text is inside
-    another's, the longer one counts.
-    """
+    """Where options' texts occur in ``text`` as whole words: ``(start, end, index)`` in order, longer options first. A leading
+    article of an option may be missing, and a plural ``s`` may be there or not. If one option's text is inside another's, the
+    longer one counts."""
     spans: list[tuple[int, int, int]] = []
     for index, choice in enumerate(choices):
         words = re.sub(r"^(?:an?|the)\s+(?=\S)", "", " ".join(choice.split()), flags=re.IGNORECASE)

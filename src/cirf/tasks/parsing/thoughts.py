@@ -46,11 +46,9 @@ _WRAPPED = re.compile(
 
 
 def split_thoughts(text: str) -> tuple[str, str]:
-    """The thoughts of a text and the rest, without their marks; no thoughts and the unchanged text if it has no marks.
-
-    Text before a closing mark without an opening one is a thought, as is all text after an opening one that is never closed. A
-    pair of marks with any other name (``<work>...</work>``) holds thoughts if it opens the text and an answer follows.
-    """
+    """The thoughts of a text and the rest, without their marks; no thoughts and the unchanged text if it has no marks. Text
+    before a closing mark without an opening one is a thought, as is all text after an opening one that is never closed. A pair of
+    marks with any other name (``<work>...</work>``) holds thoughts if it opens the text and an answer follows."""
     if "<|channel|>" in text:
         return _harmony(text)
     if (formed := _in_another_form(text)) is not None:

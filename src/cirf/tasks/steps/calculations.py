@@ -121,12 +121,9 @@ def calculated(segment: str, problem: Problem, previous: tuple[str, ...]) -> str
 
 
 def in_words(segment: str, previous: tuple[str, ...]) -> str:
-    """The number that a step without equations arrives at.
-
-    In a sentence that concludes it is the last result, if that is said again, or an anchored answer; else the only number of a
-    last sentence that concludes, or of what follows its *so*; else a number after words such as *leaves*; else the only number
-    of a conclusion.
-    """
+    """The number that a step without equations arrives at. In a sentence that concludes it is the last result, if that is said
+    again, or an anchored answer; else the only number of a last sentence that concludes, or of what follows its *so*; else a
+    number after words such as *leaves*; else the only number of a conclusion."""
     text = _with_numbers(segment)
     numbers = find_numbers(text)
     concludes = bool(CONCLUDES.search(text)) or bool(anchors(segment))
@@ -271,11 +268,9 @@ def _is_asked(text: str, number: Numeral) -> bool:
 
 
 def calculated_or_stated(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
-    """What ``calculated`` finds, else the value of two terms that close the step (``so he has 3 * 18 pens``), else the one
-    amount that the step states.
-
-    For problems of a single operation: to choose its amounts among the misleading ones is most of the reasoning.
-    """
+    """What ``calculated`` finds, else the value of two terms that close the step (``so he has 3 * 18 pens``), else the one amount
+    that the step states. For problems of a single operation: to choose its amounts among the misleading ones is most of the
+    reasoning."""
     if found := calculated(segment, problem, previous):
         return found
     if (lone := _LONE.search(_with_numbers(segment))) and (value := _work_out(lone)):

@@ -67,9 +67,7 @@ def produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
     """
     choices = problem.choices or ()
     number = None if choices else number_value(problem.answer)
-    as_written = (
-        number is None or "/" in problem.answer or number_text(number) != problem.answer
-    )  # else decimals, as the answer is
+    as_written = number is None or "/" in problem.answer or number_text(number) != problem.answer  # else decimals
     value = written_out(segment, as_written)
     letter = option_at_front(segment, problem) if choices else ""
     if letter and not (value and _SMALL_LETTER.match(segment)):  # "a) 3 + 4 = 7" numbers a step
