@@ -11,7 +11,7 @@ from cirf.rationales.thoughts import rationale_of
 from cirf.records import Problem
 from cirf.store.jsonl import Refused, RowError, sorting_out
 from cirf.store.row_files import read_row_file
-from cirf.tasks.loading.layouts import plain_row
+from cirf.tasks.loading.layouts import plain_row, type_name
 from cirf.tasks.loading.questions import question_key
 
 
@@ -113,7 +113,9 @@ def _text(raw: Mapping[str, Any], field: str, where: str) -> str:
         raise RowError(where, f"no field `{field}`; add it or remove the row")
     value = raw[field]
     if not isinstance(value, str):
-        raise RowError(where, f"`{field}` is {_kind(value)}, expected a string; write it in quotes", f"`{field}` is not a text")
+        raise RowError(
+            where, f"`{field}` is {type_name(value)}, expected a string; write it in quotes", f"`{field}` is not a text"
+        )
     if not value.strip():
         raise RowError(where, f"`{field}` is empty; fill it in or remove the row")
     return value
@@ -129,8 +131,3 @@ def _optional(raw: Mapping[str, Any], field: str, where: str) -> str | None:
     if isinstance(value, int | float) and not isinstance(value, bool) and field != "question":
         return str(value)
     return _text(raw, field, where)
-
-
-def _kind(value: object) -> str:
-    names = {dict: "an object", list: "a list", bool: "a boolean", int: "a number", float: "a number", type(None): "null"}
-    return names.get(type(value), type(value).__name__)

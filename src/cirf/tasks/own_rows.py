@@ -21,7 +21,7 @@ from cirf.store.jsonl import Refused, RowError, row_numbers, sorting_out
 from cirf.store.paths import user_path
 from cirf.store.row_files import RowFile, read_row_file
 from cirf.tasks.loading.choices import by_index
-from cirf.tasks.loading.layouts import missing, paths, plain_row, unread_columns
+from cirf.tasks.loading.layouts import missing, paths, plain_row, type_name, unread_columns
 from cirf.tasks.loading.unusable import Tolerance, Unusable
 from cirf.tasks.parsing.answers import normalise_text, number_value, parse_answer
 from cirf.tasks.parsing.latex import is_formula, is_marked_up, tidy_latex
@@ -86,42 +86,28 @@ def read_split(
     commas: bool | None = None,
 ) -> list[Problem] | None:
     """The problems of a recipe's file, in order, with its own ids (or row numbers from 0) and no task; ``None`` without a file.
-    ``columns`` and ``commas``: as of `read_problems`."""
+
+    ``columns``: maps its columns to ours (`cirf.recipe.schema.FIELDS`) if they are not detected; ``commas``: whether its numbers
+    have decimal commas, ``None``: detected. Without a ``tolerance`` ``CirfError`` names the file, line and field of the first row
+    that does not fit; with one such rows are left out, and the others have the ids they would have anyway.
+    """
     if path is None:
         return None
     tolerance = tolerance or Tolerance(0)
     refused = tolerance.begin()
-    problems = read_problems(path, kind, refused, columns, commas)
-    tolerance.settle(path.name, len(problems), refused)
-    return problems
-
-
-def read_problems(
-    path: Path,
-    kind: AnswerKind,
-    refused: Refused | None = None,
-    columns: Mapping[str, str] | None = None,
-    commas: bool | None = None,
-) -> list[Problem]:
-    """The problems of a file; ``CirfError`` names the file, line and field of the first row that does not fit.
-
-    ``columns``: maps its columns to ours (`cirf.recipe.schema.FIELDS`) if they are not detected. With a list for ``refused``
-    rows, these go there and the others are returned, with the ids they would have anyway. ``commas``: whether its numbers have
-    decimal commas; ``None``: detected.
-    """
+    file = _read(path, refused, columns, commas)
+    place = "row-{}" if any(row.get("id") is not None for _, row in file.rows) else "{}"  # never like an id of the file's own
+    numbers = row_numbers([line for line, _ in file.rows], refused or ())
     problems, seen = [], dict[str, int]()
-    before = len(refused or ())
-    rows, word = (file := _read(path, refused, columns, commas)).rows, file.word
-    place = "row-{}" if any(row.get("id") is not None for _, row in rows) else "{}"  # never like an id of the file's own
-    numbers = row_numbers([line for line, _ in rows], (refused or [])[before:])
-    for line, row in rows:
+    for line, row in file.rows:
         with sorting_out(refused):
-            problem = _problem(row, place.format(numbers[line]), kind, f"{path}, {word} {line}")
-            first = seen.setdefault(problem.id, line)
-            if first != line:
-                message = f"id {problem.id[:80]!r} occurs already in {word} {first}; ids must be unique"
-                raise RowError(f"{path}, {word} {line}", message, "its id occurs in an earlier row already")
+            where = f"{path}, {file.word} {line}"
+            problem = _problem(row, place.format(numbers[line]), kind, where)
+            if (first := seen.setdefault(problem.id, line)) != line:
+                message = f"id {problem.id[:80]!r} occurs already in {file.word} {first}; ids must be unique"
+                raise RowError(where, message, "its id occurs in an earlier row already")
             problems.append(problem)
+    tolerance.settle(path.name, len(problems), refused)
     return problems
 
 
@@ -290,18 +276,18 @@ def _check(row: Mapping[str, Any], where: str) -> None:
             continue
         if not isinstance(value, str):
             reason = f"{field} is not a string"
-            raise RowError(where, f"{field} is {_kind(value)}, expected a string{_part(value, field)}", reason)
+            raise RowError(where, f"{field} is {type_name(value)}, expected a string{_part(value, field)}", reason)
         if not value.strip():
             hint = "; leave the field out where there is none" if field == "rationale" else ""
             raise RowError(where, f"{field} is empty{hint}")
     answer = row["answer"]
     if not isinstance(answer, (str, int, float)) or (isinstance(answer, float) and not math.isfinite(answer)):
-        message = f"answer is {_kind(answer)}, expected a string, a number or true/false"
+        message = f"answer is {type_name(answer)}, expected a string, a number or true/false"
         raise RowError(where, message + _part(answer, "answer"), message)
     if not str(answer).strip():
         raise RowError(where, "answer is empty")
     if row.get("id") is not None and (not isinstance(row["id"], (str, int)) or isinstance(row["id"], bool)):
-        raise RowError(where, f"id is {_kind(row['id'])}, expected a string or a whole number")
+        raise RowError(where, f"id is {type_name(row['id'])}, expected a string or a whole number")
     _check_choices(row.get("choices"), where)
 
 
@@ -320,7 +306,7 @@ def _check_choices(choices: Any, where: str) -> None:
     if choices is None:
         return
     if not isinstance(choices, list) or not all(isinstance(choice, str) for choice in choices):
-        raise RowError(where, f"choices is {_kind(choices)}, expected a list of strings")
+        raise RowError(where, f"choices is {type_name(choices)}, expected a list of strings")
     if not 2 <= len(choices) <= _MOST_CHOICES:
         message = f"choices holds {len(choices)} options, expected 2 to {_MOST_CHOICES}"
         raise RowError(where, message, "choices holds too few or too many options")
@@ -382,18 +368,3 @@ def _option(text: str, choices: Sequence[str] | None, where: str) -> str:
         raise RowError(where, message, "answer is a number; write the option's letter")
     message = f"answer {text!r} is not among the choices; write a letter from {letters} or an option's text"
     raise RowError(where, message, "answer is not among the choices")
-
-
-def _kind(value: Any) -> str:
-    if isinstance(value, float) and not math.isfinite(value):
-        return f"{value}"
-    names = {
-        dict: "an object",
-        list: "a list",
-        str: "a string",
-        bool: "true/false",
-        int: "a number",
-        float: "a number",
-        type(None): "null",
-    }
-    return names.get(type(value), type(value).__name__)

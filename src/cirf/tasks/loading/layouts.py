@@ -17,6 +17,7 @@ Names are read without regard to case, blanks and underscores. Of a target, and 
 
 import contextlib
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -306,6 +307,14 @@ def _target(row: dict[str, Any], where: str) -> str | None:
 
 def _text(row: Mapping[str, Any], names: Sequence[str]) -> str | None:
     return next((row[name] for name in names if _is_text(row.get(name))), None)
+
+
+def type_name(value: Any) -> str:
+    """What a value of a row is, for messages."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    names = {dict: "an object", list: "a list", str: "a string", bool: "true/false", int: "a number", float: "a number"}
+    return "null" if value is None else names.get(type(value), type(value).__name__)
 
 
 def _is_value(value: Any) -> bool:
