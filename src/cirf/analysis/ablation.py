@@ -42,9 +42,8 @@ def make(source: Source, ablation: Ablation) -> AnalysisResult:
     placed = (run for run in source.runs if functional([run]) and ablation.values(run) is not None)
     groups = grouped(placed, [*ablation.keys, *ablation.along], method=functional)
     if not groups:
-        raise MissingInputError(
-            f"it needs evaluated runs that differ only in {' or '.join(ablation.keys)}; `cirf sweep` makes them"
-        )
+        keys = " or ".join(ablation.keys)
+        raise MissingInputError(f"it needs evaluated runs that differ only in {keys}; `cirf sweep` makes them")
     rows: list[dict[str, Any]] = []
     notes: list[str] = []
     pictures: dict[str, str] = {}

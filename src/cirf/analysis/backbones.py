@@ -130,9 +130,7 @@ def _scaling(source: Source) -> AnalysisResult:
                         title = ", ".join(filter(None, (points[0]["backbone"], domain_title, family.label)))
                         put(pictures, file_name(name), picture(known, title, cost, everything))
     if not rows:
-        raise MissingInputError(
-            "it needs evaluated runs of at least two backbones, each with a functional method; `cirf sweep` makes them"
-        )
+        raise MissingInputError("it needs runs of two backbones, evaluated with a functional method; `cirf sweep` makes them")
     notes.append(
         "A method is beaten where a CIRF variant of the same backbone is at least as accurate at no higher cost; these are point"
         " estimates, and intervals that overlap leave the order open."
@@ -169,7 +167,6 @@ SCALING = Analysis(
     _scaling,
     "Figure scaling",
 )
-
 
 _STROKES: Sequence[Any] = ("-", "--", ":", "-.", (0, (6, 2, 1, 2, 1, 2)), (0, (1, 3)))
 _VARIANT_COLUMNS = (

@@ -59,9 +59,7 @@ def make(source: Source) -> AnalysisResult:
     if run.training_codes and not (run.problems and run.codes):
         raise MissingInputError("codes with their questions")
     if len({question for (question, _), codes in run.training_codes.items() if codes}) < 2 * _FOLDS:
-        raise MissingInputError(
-            f"too few training questions have codes: {2 * _FOLDS} are needed at least (an archive keeps none)"
-        )
+        raise MissingInputError(f"too few training questions have codes, {2 * _FOLDS} are needed (an archive keeps none)")
     steps = gather(run, size)
     rows: list[dict[str, Any]] = [{"known": f"nothing (1 of {size})", "loss": math.log(size), "right": 1 / size} | _counts(steps)]
     for known, features in what_is_known(steps, size).items():

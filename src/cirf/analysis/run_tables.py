@@ -94,7 +94,6 @@ STATISTICS = Analysis(
     "Table dataset statistics",
 )
 
-
 _SEMANTICS = (
     Column("code", "Code", "count"),
     Column("count", "Frequency", "count"),
@@ -141,7 +140,6 @@ SEMANTICS = Analysis(
     "Table token semantics",
 )
 
-
 _PARAMETERS = (
     Column("step", "Step"),
     Column("parameter", "Parameter"),
@@ -157,7 +155,6 @@ _BEYOND = (
     ("all", "Seed", "seed"),
 )
 """Additional parameters that the paper's table omits."""
-
 
 _SHAPE = {
     "backbone.architecture.hidden_size": "hidden_size",

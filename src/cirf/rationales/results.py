@@ -30,7 +30,6 @@ from cirf.text.step_marks import option_starts
 _SPACE = re.compile(r"\s+")
 _TRACE_TOKEN = re.compile(r"</?(?:cirf|think)\w*>")
 
-
 ResultWriter = Callable[[Steps, Problem, Task], tuple[str, ...]]
 """The results of a rationale's steps, a text a step, which may be empty. The answer may be used, as in the paper's prompt."""
 
@@ -58,7 +57,8 @@ class RuleWriter:
         results: list[str] = []
         for index, segment in enumerate(segments):
             several = index == 0 and steps.rule == "option" and option_starts(segment, len(problem.choices or ()))
-            silent = several or (steps.rule == "function" and not _concludes(segment))
+            concludes = worked_out(segment) or anchors(segment) or function_of(segment) == "conclude"
+            silent = several or (steps.rule == "function" and not concludes)
             result = "" if silent else task.result(steps.segments[index], problem, tuple(results))
             again = steps.rule == "function" and result == next(filter(None, reversed(results)), "")
             results.append("" if again else result)
@@ -75,10 +75,6 @@ class RuleWriter:
             return bare
         full = ", ".join(working(value, segment) + name for value, name in zip(values, named, strict=True))
         return full if len(full) <= self.longest else bare
-
-
-def _concludes(segment: str) -> bool:
-    return bool(worked_out(segment) or anchors(segment)) or function_of(segment) == "conclude"
 
 
 def _used(segments: Sequence[str], results: Sequence[str], question: str) -> list[list[str]]:
@@ -164,9 +160,8 @@ def write_results(
     for row in steps:
         problem = by_id.get(row.problem)
         if problem is None:
-            raise CirfError(
-                f"steps of problem {row.problem}: no such training problem; cut the rationales of these problems again"
-            )
+            advice = "no such training problem; cut the rationales of these problems again"
+            raise CirfError(f"steps of problem {row.problem}: {advice}")
         results = writer(row, problem, read_by[problem.task])
         written.append(shortened(results, section))
     return written

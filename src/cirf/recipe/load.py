@@ -152,9 +152,6 @@ def find(path_or_name: str, there: Mapping[str, Path], kind: str) -> Path:
     raise CirfError(f"{path_or_name}: neither a file nor a {kind} that comes with cirf; {hint}")
 
 
-# Overrides
-
-
 def override(item: str) -> tuple[str, Any]:
     """The dotted key and the value of ``a.b=c``; ``CirfError`` for any other text."""
     name, mark, text = item.partition("=")
@@ -209,9 +206,6 @@ def _drop_empty_sections(data: Any, section: type[Section]) -> None:
                 _drop_empty_sections(value, inner)
         else:
             _drop_empty_sections(data[name], inner)
-
-
-# Errors
 
 
 def _explain(

@@ -185,9 +185,8 @@ class LoadedSweep:
                 names.add(name)
                 for one, other in itertools.product(overridden, varied):
                     if overlap(one, other):
-                        raise CirfError(
-                            f"--set {one}: part {part.name} varies {other} from run to run; change it in {self.source}"
-                        )
+                        varies = f"part {part.name} varies {other} from run to run"
+                        raise CirfError(f"--set {one}: {varies}; change it in {self.source}")
                 settings = _layered(self.sweep.set, part.set, varied)
                 above: Path = ("parts", place)
                 lines = self._lines(("set",), self.sweep.set) | self._lines((*above, "set"), part.set)

@@ -28,7 +28,6 @@ _NO_TAG = "tag:yaml.org,2002:str"  # what the base loader gives to every scalar 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./@+-]*(:[A-Za-z0-9_./@+-]+)*( [A-Za-z0-9_./@+-]+)*")
 _OTHER_THAN_TEXT = {"yes", "no", "on", "off", "y", "n", "true", "false", "null"}  # to some reader or other
 
-
 _READ_OTHERWISE = frozenset("\t\ufeff!")
 """Characters that the scanner in C takes where the one in Python does not: a text with one is read by the latter alone."""
 

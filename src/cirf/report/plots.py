@@ -13,7 +13,6 @@ from cirf.report.data.measures import setting
 
 _FIRST, _SECOND, _THIRD = (style(name, []).colour for name in ("cirf_full", "cot", "direct_sft"))
 
-
 _AXES = {
     "latency": ("latency_mean_s", "seconds an answer, one question at a time", "s"),
     "tokens": ("tokens", "generated tokens an answer", ""),

@@ -90,7 +90,8 @@ def plain(text: str) -> str:
     """The text without markdown emphasis and LaTeX wrapping, with digits in ASCII; simple LaTeX fractions become ``a/b``. Lines
     stay lines."""
     if not text.isascii():
-        text = _POWER_OF_TEN.sub(lambda power: f"{power[1]}^{power[2].translate(_RAISED)}", _SCRIPT.sub(_in_ascii, text))
+        text = _SCRIPT.sub(lambda sign: _SIGNS.get(sign[0]) or str(unicodedata.decimal(sign[0])), text)
+        text = _POWER_OF_TEN.sub(lambda power: f"{power[1]}^{power[2].translate(_RAISED)}", text)
         for sign, fraction in _VULGAR.items():
             if sign in text:
                 text = re.sub(rf"(?<=[0-9])\s?{sign}", f" {fraction}", text).replace(sign, fraction)
@@ -100,12 +101,6 @@ def plain(text: str) -> str:
         for pattern, by in _LATEX:
             text = pattern.sub(by, text)
     return _EMPHASIS.sub("", text)
-
-
-def _in_ascii(match: re.Match[str]) -> str:
-    """A digit of any script, or a sign of full width, as ASCII has it."""
-    sign = match[0]
-    return _SIGNS[sign] if sign in _SIGNS else str(unicodedata.decimal(sign))
 
 
 def plain_numbers(text: str, answer: bool = False) -> str:
@@ -165,7 +160,6 @@ def unread_numbers(text: str) -> list[str]:
 
 _DECIMAL_COMMA = re.compile(r"(?<![\d.,(\[{])\d+(?:\.\d{3})*,\d{1,2}(?![\d,)\]}]|\.\d)")
 _DECIMAL_POINT = re.compile(r"(?<![\d.,])\d+(?:,\d{3})*\.\d{1,2}(?![\d,.])")
-
 
 _LOCAL = re.compile(r"(?<![\w.,'’])(?:[1-9][0-9]{0,2}(?:\.[0-9]{3})+(?:,[0-9]+)?|[0-9]+,[0-9]+)(?![0-9]|[.,][0-9])")
 _EQUATION = re.compile(

@@ -26,10 +26,9 @@ def numbers(tables: Tables) -> Data:
     """
     scores = scores_from_rows(tables)
     tokens = {task: list(by_question(rows, "tokens").values()) for task, rows in tables.items()}
-    tasks = {
-        task: score.to_dict() | {"accuracy_sd": _over(score.runs)} | _tokens_interval([tokens[task]])
-        for task, score in scores.tasks.items()
-    }
+    tasks = {}
+    for task, score in scores.tasks.items():
+        tasks[task] = score.to_dict() | {"accuracy_sd": _over(score.runs)} | _tokens_interval([tokens[task]])
     of_tasks = [mean(one) for one in zip(*(score.runs for score in scores.tasks.values()), strict=False)]
     return {
         **scores.overall.to_dict(),

@@ -91,7 +91,6 @@ CHAIN_SUM = Task(
     },
 )
 
-
 MULTIPLY = (
     "{article} {animal} has {legs} legs, so {animals} {make} {product} legs.",
     "Each {animal} has {legs} legs, which makes {product} legs for {animals}.",
@@ -151,7 +150,6 @@ LEG_COUNTING = Task(
         "max_count": Option(6, 1, 1000, "Most animals of one kind."),
     },
 )
-
 
 _LIST = (
     "Alice Anna Ben Bella Carl Chloe Clara Daniel David Diana Elena Emma Eric Ethan Fiona Frank George Grace Hannah Henry "

@@ -86,7 +86,8 @@ def plain_row(
         row |= {"answer": answer} if answer is not None else {}
         row["rationale"] = row.get("rationale") or rationale
     elif row.get("rationale") is None and target is not None:
-        if _says_more(target, str(row["answer"])):
+        again = target.split() == str(row["answer"]).split()
+        if not again and (len(target.split()) > 1 or "=" in target):
             row["rationale"] = target
     elif row.get("rationale") is None and _is_text(row.get("answer")) and _has_working(row["answer"]):
         row["rationale"], row["answer"] = split_answer(row["answer"])
@@ -161,11 +162,6 @@ def _lines(value: Any) -> str | None:
 
 def _is_long(answer: Any) -> bool:
     return _is_text(answer) and not is_bare_answer(answer.strip())
-
-
-def _says_more(target: str, answer: str) -> bool:
-    """Whether a text next to an answer is more than the answer again, or a single word."""
-    return " ".join(target.split()) != " ".join(answer.split()) and (len(target.split()) > 1 or "=" in target)
 
 
 def _has_working(answer: str) -> bool:

@@ -227,10 +227,8 @@ def _both(
             for unusable in tolerance.files:  # when looking, they have stopped nothing yet
                 if unusable.file == Path(file).name and unusable.stops(tolerance.allowed):
                     raise unusable.too_many(tolerance.allowed)
-            raise CirfError(
-                f"{file}: too few different questions ({len(questions)}) to cut {wanted} test rows from; "
-                "give test_file or lower test"
-            )
+            few = f"too few different questions ({len(questions)}) to cut {wanted} test rows from"
+            raise CirfError(f"{file}: {few}; give test_file or lower test")
         first: dict[str, Problem] = {}
         for problem in train:
             first.setdefault(question_key(problem.question), problem)

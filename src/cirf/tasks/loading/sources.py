@@ -49,9 +49,8 @@ def mirror_files(task: Task, data: str | None, split: str) -> dict[str, Path] | 
     for path in paths.values():
         if not path.is_file():
             assert task.hub is not None
-            raise CirfError(
-                f"{path}: no such file; the data folder (--data) must hold {task.name}/{path.name} with {task.hub.id}'s columns"
-            )
+            wanted = f"{task.name}/{path.name} with {task.hub.id}'s columns"
+            raise CirfError(f"{path}: no such file; the data folder (--data) must hold {wanted}")
     return paths
 
 

@@ -126,8 +126,6 @@ def _ended(text: str) -> str:
     return text[:end]
 
 
-# Equality
-
 _NO_SPACE = re.compile(r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|limits|qquad|quad)(?![A-Za-z])|\\[!,;: ]|[~\s]")
 _UNIT = re.compile(r"(?<=[\w}).])" + _TEXT + r"\{[^{}]*\}(?:\^\{?\d\}?)?$")
 _COMMAS = re.compile(r"-?\d{1,3}(?:,\d{3})+(?:\.\d+)?")

@@ -15,7 +15,6 @@ _WRAPPING = "\"'“”‘’`*_.:!?()[]{}$\\"
 _HALF = 0.5
 _ENDS = frozenset(".:!?")
 
-
 _ARROW = re.compile(r"\\(?:long)?(?:right|Right)arrow(?![A-Za-z])|\\(?:to|prec|lt|leq?)(?![A-Za-z])|-{1,2}>|=>|[⇒⟶➔➜]")
 _SLASH = re.compile(r"(?<=\w)\s*/\s*(?=\w)")
 

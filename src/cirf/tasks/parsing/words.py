@@ -16,7 +16,6 @@ _STATEMENT = re.compile(r"\s+(?:the|it|it's|this|that|he|she|they|because|since|
 _OPENS = re.compile(r"[.!?:\n][\s\"'“‘*(]*$")
 _DENIED = re.compile(r"(?:\b(?:not|never|no longer|no more|neither|nor|hardly|anything but)|n[’']t)\s+[\"'“‘*]*$", re.IGNORECASE)
 
-
 _Found = tuple[int, int, str]  # start and end of a word in a text, and what it says
 
 
@@ -61,16 +60,11 @@ def parse_yesno(text: str) -> str | None:
     return words[-1] if words else None
 
 
-# True and False
-
-
 def parse_truth(text: str) -> str | None:
     """``True`` or ``False``, read as yes and no are; ``not True`` and ``True or False`` are expressions yet to be worked out."""
     found = parse_yesno(text)
     return None if found is None else {"yes": "True", "no": "False"}[found]
 
-
-# Valid and invalid
 
 _VALID = re.compile(r"(?<![\w'’-])(in)?valid(?![\w'’-])", re.IGNORECASE)
 _VALID_PAIR = re.compile(r"\b(?:in)?valid\W{0,3}\s*(?:/|,?\s*(?:or|and|nor)\s)\s*\W{0,3}(?:in)?valid\b", re.IGNORECASE)

@@ -27,7 +27,6 @@ _UNKNOWN = re.compile(r"(?<![A-Za-z])[A-Za-z](?![A-Za-z])")
 _STANDS_FOR = re.compile(r"\s*(?!I:)(?:where\s)?([0-9.]*[A-Zb-hj-z])\s?(?:=|:|\bis the\b)\s*(?:the\s)?[A-Za-z]{2}")
 _NAMED = re.compile(r"(?<=[a-z])\s?[:=]\s?([A-Zb-hj-z])\s?\.?\Z")
 
-
 _TERM = r"(?:[0-9][0-9.]{0,15}\s?)?(?:[A-Za-z](?![A-Za-z'’]))?(?:\^[0-9]{1,3}|[²³])?"
 _SIDE = rf"-?\(?(?=[0-9A-Za-z]){_TERM}(?:\s?[-+*/]\s?\(?(?=[0-9A-Za-z]){_TERM}){{0,5}}\)?"
 _COMPARED = re.compile(rf"(?<![\w.$√^)])(?:{_SIDE})(?:\s?(?:[<>]=?|[≤≥≠])\s?{_SIDE}){{1,5}}(?![\w(/^]|\s?[-+*/=<>])")
@@ -124,7 +123,8 @@ def _runs(text: str, within: bool = False) -> Iterator[list[list[str]]]:
         touches = start == last_end
         if kind == "letter" and text[end : end + 1] == "(" and not (valued and touches):  # "P(A)"
             kind = "word"
-        if kind == "letter" and term in "xX" and valued and not touches and side[-1][0].isdigit() and _number_follows(text, end):
+        a_cross = kind == "letter" and term in "xX" and valued and not touches and side[-1][0].isdigit()
+        if a_cross and re.match(r"\s*[$(]*\d", text[end : end + 10]):
             kind, term = "sign", "*"
         term = _SIGNS.get(term, {"open": "(", "close": ")"}.get(kind, term))
         if kind == "number":
@@ -162,7 +162,3 @@ def _runs(text: str, within: bool = False) -> Iterator[list[list[str]]]:
 
 def _has_letter(run: list[list[str]]) -> bool:
     return any(term.isalpha() for side in run for term in side)
-
-
-def _number_follows(text: str, at: int) -> bool:
-    return re.match(r"\s*[$(]*\d", text[at : at + 10]) is not None

@@ -105,14 +105,12 @@ _TABLE_ROW = re.compile(  # "59" of "| Ivan | 37 | 59 |", "f" of "e -> f"
     r"(?:^|\n)(?:\|\s[^\n]*?\|\s(?P<last>[^|\n]{1,28}?)\s\||[\w'’-]+(?:\s[\w'’-]+)?\s?(?:->|→)\s?(?P<to>[\w'’-]+(?:\s[\w'’-]+)?)[.;]?)\s*\Z"
 )
 
-
 _DATE = re.compile(
     r"\b(?:\d{1,2}/\d{1,2}/\d{2,4}|\d{1,2}\.\d{1,2}\.\d{4}|\d{4}-\d{2}-\d{2}|(?:\d{1,2}(?:\.|er)?\s(?:de\s)?)?(?:jan|feb|fév|mar|mär|apr|abr|avr"
     r"|may|mai|jun|juin|jul|juil|aug|ago|août|sep|setembro|oct|okt|outubro|nov|dec|dez|déc|dic|ene|fev)[a-zé]{0,7}\.?"
     r"(?:\s\d{1,2}(?:st|nd|rd|th)?)?,?\s(?:de\s)?\d{4})\b",
     re.IGNORECASE,
 )
-
 
 _ASKS_WHEN = re.compile(r"\b(?:date|when|(?:what|which) (?:day|month|year))\b", re.IGNORECASE)
 
@@ -200,7 +198,6 @@ _LETTER_JUDGED = re.compile(  # "C is ruled out", "B (COX) fits"
     r"(?:wrong|incorrect|right|correct|out|eliminated|excluded|false|true)\b)"
 )
 _DIFFERENCE = re.compile(r"\W*[A-Za-z]\s+-\s+[$(]*(?:[0-9]|[A-Za-z]\b)")  # "B - 5 = 7" is no option
-
 
 _CONDITION = re.compile(r"(?:(?<=[:;.,]\s)|^)(?:if|when|whenever|unless|although|while)\s[^,.\n]*,", re.IGNORECASE | re.MULTILINE)
 
