@@ -296,13 +296,10 @@ def _common_runs(values: Sequence[float]) -> int | None:
 
 
 def _agresti_min(gaps: Sequence[float]) -> Interval:
-    """The 95 % interval of the mean paired difference, from the items' gaps (each -1 to 1).
-
-    Agresti and Min (2005) add half an item to each cell of the table of two methods, which is two items more, with half a win
-    and half a loss among them. Written in sums of gaps and of their squares the same holds for means over several runs. It is
-    never without width: gaps that are all alike, as where both methods solve all of a few items, show no spread, and that is
-    not to say that there is none.
-    """
+    """The 95 % interval of the mean paired difference, from the items' gaps (each -1 to 1). Agresti and Min (2005) add half an
+    item to each cell of the table of two methods, which is two items more, with half a win and half a loss among them. Written in
+    sums of gaps and of their squares the same holds for means over several runs. It is never without width: gaps that are all
+    alike, as where both methods solve all of a few items, show no spread, and that is not to say that there is none."""
     total, squares, n = math.fsum(gaps), math.fsum(gap * gap for gap in gaps) + 1, len(gaps) + 2
     centre, reach = total / n, Z95 * math.sqrt(squares - total * total / n) / n
     return Interval(max(-1.0, centre - reach), min(1.0, centre + reach))

@@ -137,17 +137,17 @@ def make(source: Source) -> AnalysisResult:
 def _name(points: Sequence[Point]) -> None:
     """Give points of several runs a name for the picture: the method's title, and what distinguishes the run from most."""
     runs = distinct(point["_run"] for point in points)
-    summary = distinct_labels([settings(run) for run in runs], _word)
+
+    def word(key: str, value: str) -> str:
+        return str(json.loads(value)) if key == "codebook.representation" else short(key, value)
+
+    summary = distinct_labels([settings(run) for run in runs], word)
     labels = {run.folder: label for run, label in zip(runs, summary, strict=True) if label != "base"}
     titles = [(point["_run"].titles[point["kind"]], labels.get(point["_run"].folder)) for point in points]
     names = [", ".join(filter(None, parts)) for parts in titles]
     often = Counter(names)
     for point, name in zip(points, names, strict=True):
         point["_name"] = name if often[name] == 1 else point["method"]
-
-
-def _word(key: str, value: str) -> str:
-    return str(json.loads(value)) if key == "codebook.representation" else short(key, value)
 
 
 def mark_fronts(points: Sequence[Point]) -> None:

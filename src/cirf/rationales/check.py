@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from cirf.errors import CirfError
-from cirf.rationales.collect import gather
+from cirf.rationales.collect import Collected, gather
 from cirf.rationales.redundancy import certificate
 from cirf.rationales.results import comma_tasks, write_results
-from cirf.rationales.segmentation import PAPER_SHARE_DROPPED, cut_all, spread
+from cirf.rationales.segmentation import PAPER_SHARE_DROPPED, Cut, cut_all, spread
 from cirf.recipe import schema
-from cirf.records import Dropped, Problem, Rationale, Steps
+from cirf.records import Problem
 from cirf.tasks.loading.unusable import Tolerance
 from cirf.tasks.task import Task
 from cirf.text.numerals import unread_numbers, with_points
@@ -108,8 +108,7 @@ def check(
     pieces = cut_all(collected.rationales, segments, looked)
     written = write_results(pieces.annotated, looked, tasks, results, data)
     commas = comma_tasks(tasks, looked, [(row.problem, row.text) for row in collected.rationales])
-    dropped = [*collected.dropped, *pieces.dropped]
-    work = _Work(looked, collected.rationales, pieces.steps, written, dropped, count_tokens, commas)
+    work = _Work(looked, collected, pieces, written, count_tokens, commas)
     counts = Counter(problem.task for problem in problems)
     left_out = None
     if segments.redundant == "drop":
@@ -155,16 +154,15 @@ class _Work:
     def __init__(
         self,
         problems: Sequence[Problem],
-        rationales: Sequence[Rationale],
-        steps: Sequence[Steps],
+        collected: Collected,
+        pieces: Cut,
         results: Sequence[tuple[str, ...]],
-        dropped: Sequence[Dropped],
         count_tokens: CountTokens,
         commas: set[str],
     ) -> None:
         self.commas = commas
         self.problems = {problem.id: problem for problem in problems}
-        self.rationales = rationales
+        self.rationales = rationales = collected.rationales
         parts: dict[str, list[str]] = {problem.id: [problem.question] for problem in problems}
         for rationale in rationales:
             parts[rationale.problem].append(rationale.text)
@@ -173,10 +171,10 @@ class _Work:
             texts = "\n".join([problem.answer, *parts[problem.id]])
             if found := unread_numbers(with_points(texts) if problem.task in commas else texts):
                 self.unread[problem.id] = found[0]
-        self.rows = list(zip(steps, results, strict=True))
-        self.dropped = dropped
+        self.rows = list(zip(pieces.steps, results, strict=True))
+        self.dropped = [*collected.dropped, *pieces.dropped]
         text_of = {(row.problem, row.sample): row.text for row in rationales}
-        self.prose = {(row.problem, row.sample): count_tokens(text_of[row.problem, row.sample]) + _END for row in steps}
+        self.prose = {(row.problem, row.sample): count_tokens(text_of[row.problem, row.sample]) + _END for row in pieces.steps}
         self.trace = {
             (row.problem, row.sample): _DELIMITERS
             + len(row.segments)

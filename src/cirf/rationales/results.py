@@ -182,7 +182,8 @@ def comma_tasks(tasks: Mapping[str, Task], problems: Sequence[Problem], worked: 
 def shortened(results: Sequence[str], section: schema.Results) -> tuple[str, ...]:
     """Results in the form of a trace: those too long, or with the trace's own tokens, are left empty; with ``last: drop``
     the last step's is, too (paper eq. 3)."""
-    kept = tuple(_short(result, section.max_characters) for result in results)
+    lines = [_SPACE.sub(" ", result).strip() for result in results]
+    kept = tuple("" if len(line) > section.max_characters or _TRACE_TOKEN.search(line) else line for line in lines)
     return (*kept[:-1], "") if section.last == "drop" and kept else kept
 
 
@@ -196,12 +197,6 @@ def statistics(results: Sequence[tuple[str, ...]]) -> dict[str, Any]:
         "mean_characters": round(sum(filled) / len(filled), 2) if filled else 0.0,
         "rows_without_results": sum(not any(row) for row in results),
     }
-
-
-def _short(result: str, maximum: int) -> str:
-    """A result in the form of a trace: on one line, not too long, without the trace's own tokens."""
-    line = _SPACE.sub(" ", result).strip()
-    return "" if len(line) > maximum or _TRACE_TOKEN.search(line) else line
 
 
 _NOUN = re.compile(

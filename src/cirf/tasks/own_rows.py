@@ -24,7 +24,7 @@ from cirf.tasks.loading.choices import by_index
 from cirf.tasks.loading.layouts import missing, paths, plain_row, type_name, unread_columns
 from cirf.tasks.loading.unusable import Tolerance, Unusable
 from cirf.tasks.parsing.answers import normalise_text, number_value, parse_answer
-from cirf.tasks.parsing.latex import is_formula, is_marked_up, tidy_latex
+from cirf.tasks.parsing.latex import MARKED_UP, is_formula, tidy_latex
 from cirf.tasks.steps import produced
 from cirf.tasks.task import Task
 from cirf.text.numerals import has_decimal_commas, number_text, with_points
@@ -134,7 +134,7 @@ def infer_kind(rows: Sequence[tuple[int, Mapping[str, Any]]]) -> AnswerKind:
         return "yesno"
     if all(number_value(tidy_latex(answer)) is not None for answer in answers):
         return "number"
-    formulas = any(map(is_marked_up, answers)) and sum(map(is_formula, answers)) >= _FORMULAS * len(answers)
+    formulas = any(map(MARKED_UP.search, answers)) and sum(map(is_formula, answers)) >= _FORMULAS * len(answers)
     return "latex" if formulas else "text"
 
 

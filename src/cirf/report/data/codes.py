@@ -135,11 +135,11 @@ def shorten(text: str, length: int) -> str:
 def _training_steps(run: RunView, folder: Path, size: int) -> tuple[dict[int, list[tuple[str, str]]], list[list[int]]]:
     """Task and text of the training steps by code, and the training traces as codes."""
     stage = run.at("segments") / "segments.jsonl"
-    texts_of = {(row["problem"], row["sample"]): row["segments"] for row in _rows(stage)}
-    tasks = {row["id"]: row["task"] for row in _rows(run.at("problems") / "train.jsonl")}
+    texts_of = {(row["problem"], row["sample"]): row["segments"] for row in rows_in(stage)}
+    tasks = {row["id"]: row["task"] for row in rows_in(run.at("problems") / "train.jsonl")}
     steps: dict[int, list[tuple[str, str]]] = {code: [] for code in range(size)}
     traces = []
-    for row in _rows(folder / "codes.jsonl"):
+    for row in rows_in(folder / "codes.jsonl"):
         texts = texts_of.get((row["problem"], row["sample"]), [])
         if len(texts) != len(row["codes"]):
             raise CirfError(f"{folder / 'codes.jsonl'}: the codes of {row['problem']!r} do not match its segments; run again")
@@ -150,7 +150,7 @@ def _training_steps(run: RunView, folder: Path, size: int) -> tuple[dict[int, li
     return steps, traces
 
 
-def _rows(path: Path) -> list[Row]:
+def rows_in(path: Path) -> list[Row]:
     return read_rows(path) if path.exists() else []
 
 

@@ -26,7 +26,7 @@ from cirf.evaluation.protocols import PROTOCOLS, rows_asked
 from cirf.evaluation.self_consistency import with_fallback
 from cirf.rationales.segmentation import PAPER_SHARE_DROPPED
 from cirf.report.advice import read_verdict, writes_tokens
-from cirf.report.data.codes import read_functions, read_questions, shown_answer
+from cirf.report.data.codes import read_functions, read_questions, rows_in, shown_answer
 from cirf.report.data.measures import (
     as_trained,
     comparable,
@@ -73,7 +73,7 @@ def collect(
         methods[name]["functional"] = writes_tokens(name, recipe.get("variants", {}), tables)
     codebook = read_functions(run, recipe, REFERENCE, segments_per_code, rows.get(REFERENCE, {}))
     test = _test(run)
-    problems = _rows(run.at("problems") / "train.jsonl")
+    problems = rows_in(run.at("problems") / "train.jsonl")
     training = {name: found for name in methods if (found := read_training(run.at(f"models/{name}")))}
     for name, found in training.items():
         found["settings"] = read_settings(run.at(f"models/{name}"))
@@ -126,10 +126,6 @@ def _environment(run: Path) -> Data:
 
 def _json(path: Path) -> Data:
     return load_object(path) or {}
-
-
-def _rows(path: Path) -> list[Row]:
-    return read_rows(path) if path.exists() else []
 
 
 def _methods(run: RunView, recipe: Mapping[str, Any]) -> list[str]:
@@ -193,9 +189,9 @@ def _labels_taken(recipe: Mapping[str, Any]) -> dict[int, str]:
 
 def _data(run: RunView, train: Sequence[Row]) -> Data:
     """Rows in, rows out, and why rows were dropped. Training and validation problems are those used: ``rows`` may draw few."""
-    validation, test = _rows(run.at("problems") / "validation.jsonl"), _test(run)
-    rationales, segments = _rows(run.at("rationales") / "rationales.jsonl"), _rows(run.at("segments") / "segments.jsonl")
-    lost = {stage: _rows(run.at(stage) / "dropped.jsonl") for stage in ("problems", "rationales", "segments")}
+    validation, test = rows_in(run.at("problems") / "validation.jsonl"), _test(run)
+    rationales, segments = rows_in(run.at("rationales") / "rationales.jsonl"), rows_in(run.at("segments") / "segments.jsonl")
+    lost = {stage: rows_in(run.at(stage) / "dropped.jsonl") for stage in ("problems", "rationales", "segments")}
     cut = _json(run.at("segments") / "report.json")
     used = {row["problem"] for row in segments} or {row["id"] for row in [*train, *validation]}
     lengths = [len(row["segments"]) for row in segments]

@@ -71,7 +71,8 @@ def _read(kind: AnswerKind, text: str, choices: Sequence[str] | None, question: 
             if found is not None:
                 return found
     if not anchors(text):
-        text = without_explanation(text)
+        explained = _EXPLAINS.match(text)  # a first line of a few words above its explanation
+        text = explained[1] if explained and len(explained[1].split()) <= _FEW_WORDS else text
     match kind:
         case "number":
             return parse_number(text)
@@ -164,12 +165,6 @@ def unmarked(text: str) -> str:
     if not _OPENING_TAG.search(said):
         said = _CLOSING_TAG.sub("", said)
     return said if said.strip() else text
-
-
-def without_explanation(text: str) -> str:
-    """The first line if it has a few words and the next line introduces an explanation; else the text."""
-    match = _EXPLAINS.match(text)
-    return match[1] if match and len(match[1].split()) <= _FEW_WORDS else text
 
 
 def other_questions(text: str) -> Iterator[tuple[str, bool, bool]]:

@@ -83,12 +83,7 @@ def _opening(said: str, alone: bool = False) -> str | None:
     return None if alone else parse_number(f"#### {said}") or parse_number(f"The answer is {said}")
 
 
-_MARKED_UP = re.compile(r"\\[A-Za-z%$]|\^|\s*\$[^$]+\$\s*\Z")
-
-
-def is_marked_up(text: str) -> bool:
-    """Whether a text has LaTeX in it: a command, a power, dollar signs around all of it."""
-    return _MARKED_UP.search(text) is not None
+MARKED_UP = re.compile(r"\\[A-Za-z%$]|\^|\s*\$[^$]+\$\s*\Z")  # a command, a power, dollar signs around all of it
 
 
 def is_formula(text: str) -> bool:
