@@ -23,7 +23,7 @@ _NO_MATTER = (
 
 _PRUNING = "compression"  # keys that matter only to methods with pruned results
 _VARIANTS = "variants"  # keys that matter only to a recipe's own variants
-PRUNED = ("cirf_zero", "cirf_fast", "cirf_faster", "cirf_lean")  # those methods
+PRUNED = ("cirf_zero", "cirf_fast", "cirf_faster", "cirf_lean")  # the methods with pruned results
 _LONG = 48
 _LONGEST_NAME = 60  # bytes of a file's name that are made of labels and paths; longer ones are cut, with a hash of the whole
 

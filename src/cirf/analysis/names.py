@@ -116,5 +116,4 @@ def titles_of(report: Mapping[str, Any]) -> dict[str, str]:
 
 
 def variants_of(report: Mapping[str, Any]) -> Variants:
-    found: Variants = (report.get("recipe") or {}).get("variants", {})
-    return found
+    return dict((report.get("recipe") or {}).get("variants", {}))

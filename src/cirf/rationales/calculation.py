@@ -19,7 +19,7 @@ _TERM = re.compile(
     r"""(?P<number>[$£€]?(?:\d{1,3}(?:,\d{3})+(?![\d,])|0(?!\d)|[1-9]\d{0,11}(?!\d))(?:\.\d{1,6}(?!\d))?%?(?![\w:,.]\w|[A-Za-z_:%]))
     |(?P<sign>[-+*×·÷/−]|\b(?:plus|minus|times|multiplied\ by|divided\ by|of|x)\b)
     |(?P<open>\()|(?P<close>\))|(?P<word>[A-Za-z]+)|(?P<other>\S)""",
-    re.VERBOSE,
+    re.X,
 )
 _SIGNS = {"×": "*", "·": "*", "÷": "/", "−": "-", "plus": "+", "minus": "-", "times": "*", "x": "*", "of": "*"}
 _SIGNS |= {"multiplied by": "*", "divided by": "/"}

@@ -297,28 +297,28 @@ def _report(
     }
 
 
-_ANCHOR = re.compile(r"answer|\\boxed|####", re.IGNORECASE)
+_ANCHOR = re.compile(r"answer|\\boxed|####", re.I)
 _ANSWER_LINE = re.compile(r"(?:^|\s)#### ?([^\n]+)\s*\Z")
 _BOXED = re.compile(r"\\boxed\s*\{((?:[^{}]|\{[^{}]*\})*)\}")
 _ANNOUNCED = re.compile(
     r"\b(?:final |correct |right |best )?answer(?: (?:here|now|to (?:the|this) (?:question|problem)))?(?: ?:| is:?)"
     r"(?: |\n+(?=[^\n]+\Z))(?:therefore |thus |then |still )?([^\n]+)"
     r"|\banswer to whether [^\n.]*? is (yes|no)\b",
-    re.IGNORECASE,
+    re.I,
 )
 _CONCLUDES = re.compile(
     r"^\W*(?:so|therefore|thus|hence|in total|altogether|in conclusion)\b"
     r"|\b(?:answer|result|total) (?:is|was|would be|will be|should be|comes to|equals)\b",
-    re.IGNORECASE,
+    re.I,
 )
-_UNSURE = re.compile(r"\b(?:above|below|over|under|than|least|most|between|if|not|would have)\b|\d \d{3}\b", re.IGNORECASE)
+_UNSURE = re.compile(r"\b(?:above|below|over|under|than|least|most|between|if|not|would have)\b|\d \d{3}\b", re.I)
 _SCALE = re.compile(r" (?:hundred|thousand|million|billion|trillion)$")  # often part of the question's unit
 _UNITS = (60, 100, 1000)  # hours and minutes, dollars and cents, kilometres and metres
 _LONGEST_TEXT = 80
 _SENTENCE_END = re.compile(r"[.!?](?=\s|$)")
 _NUMBER = re.compile(r"(?<![\w.])[-+]?[$€£]?\d[\d,]*(?:\.\d+)?(?:/\d+)?")
 _LETTER = re.compile(r"(?:option |choice )?(?:\(([A-Z])\)|([A-Z])(?![\w']))")
-_YES_NO = re.compile(r"(?:yes|no|true|false)\b", re.IGNORECASE)
+_YES_NO = re.compile(r"(?:yes|no|true|false)\b", re.I)
 
 
 def stated_answer(text: str, problem: Problem, task: Task) -> str | None:

@@ -50,21 +50,21 @@ _ANSWER_FIRST = re.compile(  # "The answer is B." in front of the reasons for it
     r"\A\W*(?:(?:the\s+)?(?:(?:(?:correct|right|final|best)\s+)?(?:answer|ans)\b(?:\s+(?:option|choice))?"
     r"|(?:correct|right|best)\s+(?:option|choice))(?:\s+is\b(?=[ \t]+[^\s:])|(?P<mark>(?:\s+is)?\s*[:=]|\.(?=\s)))\s*"
     r"(?P<said>(?:[^\n.!?]|i\.e\.){1,60}?)|yes|no(?!\.\s*(?:of\b|\d))|true|false)(?:[.!]+\s+|\n\s*)(?=\S)",
-    re.IGNORECASE,
+    re.I,
 )
 _BOXED_LINE = re.compile(
     r"(?<=[.!?])\s{0,20}\n[\s$*]{0,20}(?:\\[(\[]\s{0,9})?\\boxed\s*\{(?:[^{}\n]|\{(?:[^{}\n]|\{[^{}\n]*\})*\}){1,200}\}[\s$*.]{0,20}(?:\\[)\]])?[\s.]*\Z"
 )
 _FEW_WORDS = 5
 _BARE = re.compile(  # behind "Answer:", where whole sentences may follow: a letter, a number with its unit, two words
-    r"\W*(?:\(?[A-Za-z](?:[):]|['\"]?\s*i\.e\.)\W.*|[-$€£]{0,2}\d[\d,./]*%?(?:\s+[a-z]+){0,2}|\S+(?:[ \t]\S+)?)\W*", re.IGNORECASE
+    r"\W*(?:\(?[A-Za-z](?:[):]|['\"]?\s*i\.e\.)\W.*|[-$€£]{0,2}\d[\d,./]*%?(?:\s+[a-z]+){0,2}|\S+(?:[ \t]\S+)?)\W*", re.I
 )
 _LETTER = re.compile(r"\W*[A-Za-z]\W*")
-_DESCRIBED = re.compile(r"(?:one|something|someone|somewhere|that|what|to|not)\b", re.IGNORECASE)
+_DESCRIBED = re.compile(r"(?:one|something|someone|somewhere|that|what|to|not)\b", re.I)
 _HEADING = re.compile(r"[^\W\d_][^\s\d=.!?:]*(?:[ ][^\W\d_][^\s\d=.!?:]*){0,4}[ ]?:")
 _INTRODUCES = re.compile(r"[^\n=]{1,200}:")
 _GOES_ON = re.compile(r"[=≈]\s?(?![=>])\S")  # a line that begins so continues the formula before it
-_TABLE_HEAD = re.compile(r"^(\|[^\n]*\|) *\n\n(?=\|[^\n]*\| *$)", re.MULTILINE)  # a blank line is left of the rule below it
+_TABLE_HEAD = re.compile(r"^(\|[^\n]*\|) *\n\n(?=\|[^\n]*\| *$)", re.M)  # a blank line is left of the rule below it
 _LIST_NUMBER = re.compile(r"\n\d{1,2}[.)] ?\Z")  # the number of the next option
 _BLANK_LINES = re.compile(r"\n{2,}")
 
@@ -234,7 +234,7 @@ def _without_answer_first(text: str, choices: Sequence[str]) -> str:
         return text
     rest = text[front.end() :]
     texts = "|".join(re.escape(choice.strip(" .")) for choice in choices)
-    again = re.match(rf"(?:{texts})(?:\.\s+|\s*\n\s*)(?=\S)", rest, re.IGNORECASE) if texts and _LETTER.fullmatch(said) else None
+    again = re.match(rf"(?:{texts})(?:\.\s+|\s*\n\s*)(?=\S)", rest, re.I) if texts and _LETTER.fullmatch(said) else None
     return rest[again.end() :] if again else rest
 
 

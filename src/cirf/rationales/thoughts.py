@@ -25,7 +25,7 @@ _EQUATION = r"[^=;\n]{1,200}?=\s?[$€£]?-?\d[\d.,]*(?<![.,])"
 _LINE = re.compile(rf"{_EQUATION}[;,.]?")
 _NEXT = re.compile(rf"({_EQUATION})\s?(?:[;,.]\s|;|\s)\s*(?=\S)")
 _WORD = re.compile(r"[^\W\d_]{2,}")
-_STEP = re.compile(r"\bstep\s*\d+", re.IGNORECASE)
+_STEP = re.compile(r"\bstep\s*\d+", re.I)
 _LONGEST_ANSWER = 200
 
 

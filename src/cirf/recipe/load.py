@@ -45,7 +45,7 @@ def shipped_files(kind: str) -> dict[str, Path]:
 
 def is_sweep(text: str) -> bool:
     """Whether a YAML text is a sweep, several runs of a recipe, and not a recipe: it has parts."""
-    return re.search(r"^parts *:", text, re.MULTILINE) is not None
+    return re.search(r"^parts *:", text, re.M) is not None
 
 
 def load(path_or_name: str, sets: Sequence[str] = ()) -> Recipe:

@@ -1,8 +1,7 @@
 """The tasks, by name. A new one is a ``Task`` and a line here; other packages add theirs by entry points (``cirf.tasks``).
 
-A task in a Python file of the user's own, named in a recipe by its path: ``problems.tasks: [{task: mytask.py}]``.
-
-The file is run as code (see `cirf.user_code`). It ends in ``TASK = Task(...)``.
+A task in a Python file of the user's own, named in a recipe by its path: ``problems.tasks: [{task: mytask.py}]``. The file is run
+as code (see `cirf.user_code`). It ends in ``TASK = Task(...)``.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from cirf.records import Problem
 if TYPE_CHECKING:
     from cirf.tasks.task import Task
 
-MARK = "####"  # stands between the steps and the answer
+MARK = "####"  # separates the steps from the answer
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,7 +129,7 @@ _UNIT_POWER = re.compile(
 _SIGN_BEFORE = re.compile(r"[0-9a-z)%]\s?[+×*÷/=≈]\s?[$€£¥₹(]?\s?$|[0-9a-z)%]\s-\s[$€£¥₹(]?\s?$")
 _SIGN_AFTER = re.compile(r"\s?[€£¥%]?(?:\s[a-z]{1,12})?\s?(?:[+×*÷/=≈]|-(?=\s))\s?[$€£¥₹(]?\s?[0-9]")
 _LABEL = re.compile(
-    r"(?:^|\W)(?:step|day|week|month|year|no|round|case|part|row|line|item|figure|chapter|in|on|at|of|by)\.?\s?$", re.IGNORECASE
+    r"(?:^|\W)(?:step|day|week|month|year|no|round|case|part|row|line|item|figure|chapter|in|on|at|of|by)\.?\s?$", re.I
 )
 
 
@@ -282,7 +282,7 @@ def word_value(text: str) -> int | None:
 _TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
 _SPOKEN = re.compile(
     rf"\b(?:(?P<tens>{'|'.join(_TENS)})(?:[ -](?P<units>{'|'.join(_WORDS[1:10])}))?|(?P<small>{'|'.join(reversed(_WORDS))}))\b",
-    re.IGNORECASE,
+    re.I,
 )
 _GOES_ON = re.compile(r"[ -](?:hundred|thousand|million)")
 

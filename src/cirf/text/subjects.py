@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 _WORD = re.compile(r"[^\W\d_][\w'’-]*")
 _LEAD = "and|finally|later|next|now|so|then"
-_OPENING = re.compile(rf"[\W_]*(?:(?:{_LEAD})\b\W*)*+([^\W\d_][\w'’-]*)", re.IGNORECASE)
+_OPENING = re.compile(rf"[\W_]*(?:(?:{_LEAD})\b\W*)*+([^\W\d_][\w'’-]*)", re.I)
 _LABEL = re.compile(r"\W*[^\W\d_][.):](?!\w)")  # of an option
 _HEADING = re.compile(r"\A[\W_]*\w[^:.\n]{0,30}:(?=\s)")
 _OWNED = re.compile(r"['’]s?\Z")

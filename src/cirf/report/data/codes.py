@@ -26,8 +26,8 @@ from cirf.tasks.steps import strip_annotations
 Data = dict[str, Any]
 Answered = Mapping[str, Sequence[Row]]
 
-SEGMENTS = 40  # most different steps of a code that are kept for the explorer,
-LENGTH = 400  # and most characters of each
+SEGMENTS = 40  # most different steps of a code that are kept for the explorer
+LENGTH = 400  # most characters of each of them
 _ALL_SEGMENTS = 8000
 _FEWEST = 8
 

@@ -40,7 +40,7 @@ GSM8K = Task(
 
 
 # SVAMP: one-step word problems with misleading wording (Patel et al., 2021).
-_CONDITION = re.compile(r"(?:if|when|after|since|while)\b", re.IGNORECASE)
+_CONDITION = re.compile(r"(?:if|when|after|since|while)\b", re.I)
 
 
 def read_svamp(row: Mapping[str, Any]) -> Problem:

@@ -111,17 +111,17 @@ def equal_answers(kind: AnswerKind, parsed: str, gold: str) -> bool:
 
 _END = re.compile(
     r"</s>|<eos>|<end_of_turn>|<\|(?:im_end|endoftext|end_of_text|eot_id|eom_id|end|return|eot)\|>|<｜end▁of▁sentence｜>|\[/INST\]",
-    re.IGNORECASE,
+    re.I,
 )
 _START = re.compile(
     r"<\|(?:im_start|start_header_id)\|>(?:[ \t]*(?:system|user|assistant))?(?:<\|end_header_id\|>)?|"
     r"<start_of_turn>(?:model|user)?|<s>|<bos>|<\|(?:assistant|begin_of_text)\|>",
-    re.IGNORECASE,
+    re.I,
 )
-_CLOSING_TAG = re.compile(r"</(?:final_)?answer>\s*$", re.IGNORECASE)
-_OPENING_TAG = re.compile(r"<(?:final_)?answer>", re.IGNORECASE)
+_CLOSING_TAG = re.compile(r"</(?:final_)?answer>\s*$", re.I)
+_OPENING_TAG = re.compile(r"<(?:final_)?answer>", re.I)
 _EXPLAINS = re.compile(
-    r"\s*(\S[^\n]*)\n[\s*_#]*(?:explanation|explained|reason|reasoning|rationale|justification|note)\b[*_]*\s*:", re.IGNORECASE
+    r"\s*(\S[^\n]*)\n[\s*_#]*(?:explanation|explained|reason|reasoning|rationale|justification|note)\b[*_]*\s*:", re.I
 )
 _ASKS = re.compile(  # a line that opens another question
     r"^(?P<mark>[ \t>]*[#*_]*[ \t]*)(?:here(?:[’']s|[ \t]+is)[ \t]+)?"
@@ -129,25 +129,23 @@ _ASKS = re.compile(  # a line that opens another question
     r"(?:(?P<asks>question|q|query|prompt|human|user|frage|pregunta|domanda|pergunta|вопрос|问题|問題)|"
     r"(?P<sets>problem|exercise|example|input|instruction|task))"
     r"[ \t]*#?[ \t]*\d{0,4}[ \t]*(?:[*_]*[:：][*_]*|[.)](?=[ \t])|[*_]*$)|^[ \t]*\[INST\]",
-    re.IGNORECASE | re.MULTILINE,
+    re.I | re.M,
 )
 _PARAGRAPH = re.compile(r"\n(?:[ \t]*(?:[-*_=]{3,}[ \t]*)?\n)+|\n[ \t]*[-*_=]{3,}[ \t]*\n")
-_ASKING = re.compile(r"(?:how|what|which|who|when|where|find)\b", re.IGNORECASE)
-_FINAL = re.compile(r"^[ \t]*####[ \t]*[-$€£]?\d[\d.,]*%?[ \t]*$", re.MULTILINE)
-_CORRECTS = re.compile(
-    r"\b(?:wait|wrong|mistake|incorrect|correct(?:ion|ed)|actually|sorry|oops|instead|re-?check)", re.IGNORECASE
-)
-_GIVEN = re.compile(r"[\W_]*(?:given|known|context|passage|story|facts?|data|background|premises?)\b[^\n]*:", re.IGNORECASE)
+_ASKING = re.compile(r"(?:how|what|which|who|when|where|find)\b", re.I)
+_FINAL = re.compile(r"^[ \t]*####[ \t]*[-$€£]?\d[\d.,]*%?[ \t]*$", re.M)
+_CORRECTS = re.compile(r"\b(?:wait|wrong|mistake|incorrect|correct(?:ion|ed)|actually|sorry|oops|instead|re-?check)", re.I)
+_GIVEN = re.compile(r"[\W_]*(?:given|known|context|passage|story|facts?|data|background|premises?)\b[^\n]*:", re.I)
 _CHECKS = re.compile(
     r"(?:^|(?<=[.!?])[ \t]+)[ \t>#*_(]*(?:let(?:[’']s|[ \t]+(?:me|us))[ \t]+)?"
     r"(?:(?:to[ \t]+|quick[ \t]+|sanity[ \t]+|double[- ]?)?"
     r"(?:check|checking|verify|verification|proof|remark|hint)|"
     r"(?P<note>(?:side[ \t]*)?notes?|(?P<tip>tips?|fun[ \t]+fact)|n\.?b\.?|p\.?s\.?))"
     r"(?:[ \t]+(?:this|that|it|the|our|my|answer|result|work))*[*_]*[ \t]*[:：]|^[ \t>#*_(]*(?P<postscript>P\.[ ]?S\.)(?=[ \t])",
-    re.IGNORECASE | re.MULTILINE,
+    re.I | re.M,
 )
 _APART = re.compile(r"\n[ \t]*\n[ \t]*\Z")
-_ADVICE = re.compile(r"(?!\W*\d|.*\b(?:total|answer)\b)[^\n=]*", re.IGNORECASE)
+_ADVICE = re.compile(r"(?!\W*\d|.*\b(?:total|answer)\b)[^\n=]*", re.I)
 _FEW_WORDS = 4  # words of an answer on its own line above its explanation
 
 

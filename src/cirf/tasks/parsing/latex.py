@@ -23,10 +23,9 @@ from cirf.tasks.parsing.numeric import number_value, parse_number, same_number
 from cirf.text.numerals import plain
 
 _FORMULA = re.compile(
-    r"\$\$(.{1,2000}?)\$\$|\\\[(.{1,2000}?)\\\]|\\\((.{1,2000}?)\\\)|(?<![\\$])\$(?!\$)((?:[^$\\]|\\.){1,2000}?)(?<!\\)\$",
-    re.DOTALL,
+    r"\$\$(.{1,2000}?)\$\$|\\\[(.{1,2000}?)\\\]|\\\((.{1,2000}?)\\\)|(?<![\\$])\$(?!\$)((?:[^$\\]|\\.){1,2000}?)(?<!\\)\$", re.S
 )
-_JOINED = re.compile(r"\s*(?:,|and|or|, and|, or)\s*", re.IGNORECASE)
+_JOINED = re.compile(r"\s*(?:,|and|or|, and|, or)\s*", re.I)
 _PROSE = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}(?![A-Za-z]*\{)")
 _FUNCTIONS = "sin cos tan cot sec csc log ln lg exp arcsin arccos arctan sqrt pi max min gcd lcm mod deg abs infty frac inf"
 _NAMES = frozenset((*_FUNCTIONS.split(), "cm", "mm", "km"))
@@ -35,9 +34,9 @@ _MARKUP = re.compile(rf"(?:{_TEXT}|\\begin|\\end)\s*\{{[^{{}}]*\}}")
 _REMARK = re.compile(
     r"\b(?:not|un\w+|in(?:correct|consistent)|correct|right|wrong|clear|known|obvious|simple|complete|done|above|below|given|found|"
     r"reasonable|consistent|the same|as follows|i|we|you|it|no|none)\b",
-    re.IGNORECASE,
+    re.I,
 )
-_DENIES_A_WORD = re.compile(r"\W*(?:not|never)\b[^0-9$\\]*$", re.IGNORECASE)  # "the answer is not unique"
+_DENIES_A_WORD = re.compile(r"\W*(?:not|never)\b[^0-9$\\]*$", re.I)  # "the answer is not unique"
 _LONGEST = 200  # characters of an answer without any delimiter
 _FAR = 500  # characters after an anchor in which a number is looked for
 

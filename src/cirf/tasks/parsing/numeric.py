@@ -22,19 +22,18 @@ from cirf.text.numerals import (
 
 _TOLERANCE = Fraction(1, 10**6)
 _ABOUT = re.compile(
-    r"(?:[^\w$-]|\b(?:approximately|about|around|only|exactly|just|roughly|either|equal to|a total of|is|x|y|n)\b)*",
-    re.IGNORECASE,
+    r"(?:[^\w$-]|\b(?:approximately|about|around|only|exactly|just|roughly|either|equal to|a total of|is|x|y|n)\b)*", re.I
 )
 _BOLD = re.compile(r"\*\*([^*\n]+)\*\*")
-_MINUS = re.compile(r"^(\W*)minus\s+(?=[$€£]?[0-9])", re.IGNORECASE)
+_MINUS = re.compile(r"^(\W*)minus\s+(?=[$€£]?[0-9])", re.I)
 _NEXT = re.compile(
     r"(?P<unit>(?:\s*[A-Za-z]+)?)\s*(?:(?P<other>,?\s*\bor(?:\s+(?:maybe|perhaps|possibly|even))?\b)|"
     r"(?P<more>[,;&]|,?\s*\band(?:\s+then)?\b)|(?P<range>[-–]|\bto\b|:))\s*",
-    re.IGNORECASE,
+    re.I,
 )
-_COMPARES = re.compile(r"\s*(?:more|less|fewer|times|of)\b", re.IGNORECASE)
+_COMPARES = re.compile(r"\s*(?:more|less|fewer|times|of)\b", re.I)
 _DENIED = re.compile(r"\bnot\s{1,3}[$€£]?$")
-_BETWEEN = re.compile(r"\W*between\s", re.IGNORECASE)
+_BETWEEN = re.compile(r"\W*between\s", re.I)
 _NAMED_TWICE = re.compile(r"\b([A-Za-z])\s*=[^=\n]{1,40}?(?:\bor\b|\band\b|,)\s*\1\s*=")
 _NUMBERS_ALONE = re.compile(r"(?:[0-9.,$€£%/\s-]|\b(?:or|and|then)\b)+")
 _SHORT = re.compile(r"\s*(?P<sign>-?[$€£¥₹]?-?)(?P<number>[0-9][0-9,]*(?:\.[0-9]+)?)(?P<short>[kKM])\s*\.?\s*")
@@ -175,7 +174,7 @@ def _anchored_number(said: str, strict: bool) -> Fraction | None:
         raise SeveralError
     if strict:  # a heading such as "#### Step 3"
         return None
-    total = re.search(r"\b(?:total of|total is|in total)\s+(?=[$-]?[0-9])", sentence, re.IGNORECASE)
+    total = re.search(r"\b(?:total of|total is|in total)\s+(?=[$-]?[0-9])", sentence, re.I)
     if total is not None:
         return find_numbers(sentence[total.end() :])[0].value
     bold = _bold_numbers(said)

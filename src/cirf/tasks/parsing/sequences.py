@@ -136,9 +136,9 @@ _TAG = re.compile(r"</?[A-Za-z_]\w*>")
 _SMILEY = re.compile(r"(?<!\w)[:;]-?[()](?!\s*[])}>])")
 _ROW_LEAD = re.compile(
     r"(?:^\W*|[:=]\s*|\b(?:is|are|be|by|with|add|adding|added|append|sequence|brackets?|parenthes[ie]s|gives?|get)\s*)[\"'“‘`\s]*$",
-    re.IGNORECASE,
+    re.I,
 )
-_ROW_TAIL = re.compile(r"[\"'”’`\s]*(?:$|[.,;:!](?:\s|$)|(?:because|since|as|to|in order|which|where|so that)\b)", re.IGNORECASE)
+_ROW_TAIL = re.compile(r"[\"'”’`\s]*(?:$|[.,;:!](?:\s|$)|(?:because|since|as|to|in order|which|where|so that)\b)", re.I)
 _ARROWS = re.compile(r"[-=]+>|<[-=]+")
 
 

@@ -12,15 +12,15 @@ _TOKEN = re.compile(
     r"""(?P<arrow>[=-]{1,4}>|[→⇒])|(?P<number>(?:\d[\d,]*(?:\.\d+)?|\.\d+)%?)|(?P<letter>[A-Za-z](?![A-Za-z'’²³]))
     |(?P<sign>[+*×·÷/^-])|(?P<equals>=)|(?P<open>[(\[])|(?P<close>[)\]])|(?P<word>[A-Za-z][\w'’-]*)|(?P<gap>[\s$£€]+)
     |(?P<other>.)""",
-    re.VERBOSE | re.DOTALL,
+    re.X | re.S,
 )
 _SIGNS = {"×": "*", "·": "*", "÷": "/"}
 _FUNCTIONS = frozenset(("sin", "cos", "tan", "log", "ln", "sqrt", "of"))
-_GOES_ON = re.compile(r"\s*(?:[a-z]+\s+){0,2}(?:[+*/×÷·^-]|times\b|plus\b|minus\b|of\b|divided\b)", re.IGNORECASE)
+_GOES_ON = re.compile(r"\s*(?:[a-z]+\s+){0,2}(?:[+*/×÷·^-]|times\b|plus\b|minus\b|of\b|divided\b)", re.I)
 _LET = re.compile(
     r"\b(?:let|call|suppose|assume|say)\b[^.;=\n]{0,120}?(?:\b(?P<first>[A-Zb-z])(?=\s(?:be|denote|represent|stand|equal)s?\b)"
     r"|\b(?:be|by|is)\s(?P<last>[A-Za-z])(?![\w'’])(?!\s(?!and\b)[a-z]+\s))",
-    re.IGNORECASE,
+    re.I,
 )
 _MOST_BESIDE = 4
 _UNKNOWN = re.compile(r"(?<![A-Za-z])[A-Za-z](?![A-Za-z])")
@@ -30,7 +30,7 @@ _NAMED = re.compile(r"(?<=[a-z])\s?[:=]\s?([A-Zb-hj-z])\s?\.?\Z")
 _TERM = r"(?:[0-9][0-9.]{0,15}\s?)?(?:[A-Za-z](?![A-Za-z'’]))?(?:\^[0-9]{1,3}|[²³])?"
 _SIDE = rf"-?\(?(?=[0-9A-Za-z]){_TERM}(?:\s?[-+*/]\s?\(?(?=[0-9A-Za-z]){_TERM}){{0,5}}\)?"
 _COMPARED = re.compile(rf"(?<![\w.$√^)])(?:{_SIDE})(?:\s?(?:[<>]=?|[≤≥≠])\s?{_SIDE}){{1,5}}(?![\w(/^]|\s?[-+*/=<>])")
-_FALSE = re.compile(r"\s(?:is\s(?:false|not\strue|wrong)|fails|does\snot\shold)\b", re.IGNORECASE)
+_FALSE = re.compile(r"\s(?:is\s(?:false|not\strue|wrong)|fails|does\snot\shold)\b", re.I)
 _NAMED_CHAIN = re.compile(r"(?<![\w-])[A-Z][\w'’-]*(?:\s?[<>]\s?[A-Z][\w'’-]*){1,9}(?!\w)")
 
 
