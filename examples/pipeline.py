@@ -12,14 +12,14 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 import cirf
-from cirf.tasks.benchmarks import made_coin_flip
+from cirf.tasks.benchmarks.made import MADE_COIN_FLIP
 from cirf.tasks.loading import generated
 
 
 def coin_flips(split, count):
     """Questions such as "A coin is heads up. Noah flips the coin. Is the coin still heads up?" with worked solutions."""
-    options = generated.settle(made_coin_flip.TASK, {"min_people": 1, "max_people": 2})
-    return generated.draw(made_coin_flip.TASK, "made_coin_flip", split, seed=1, count=count, options=options)
+    options = generated.settle(MADE_COIN_FLIP, {"min_people": 1, "max_people": 2})
+    return generated.draw(MADE_COIN_FLIP, "made_coin_flip", split, seed=1, count=count, options=options)
 
 
 def tiny_model(texts):

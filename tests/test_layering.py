@@ -37,7 +37,7 @@ def heavy_after(code: str) -> list[str]:
 def test_reading_recipes_tasks_and_methods_imports_nothing_heavy() -> None:
     code = "import cirf, cirf.store.run_folder, cirf.records, cirf.recipe.load, cirf.tasks, cirf.methods, cirf.cli, cirf.run\n"
     code += "for name in cirf.recipe.load.shipped(): cirf.recipe.load.load(name)\n"
-    code += "from cirf.recipe import sweep_load\nfor name in sweep_load.shipped(): sweep_load.load(name).points()\n"
+    code += "from cirf.recipe import sweep\nfor name in sweep.shipped(): sweep.load(name).points()\n"
     code += "for name in cirf.tasks.names(): cirf.tasks.get(name)"
     assert heavy_after(code) == []
 

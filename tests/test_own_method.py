@@ -214,7 +214,7 @@ def test_the_command_shows_it() -> None:
 
 CODE = """
 from cirf.methods import Method
-from cirf.tasks.benchmarks.chain_sum import TASK as SUMS
+from cirf.tasks.benchmarks.made import CHAIN_SUM as SUMS
 import dataclasses
 
 class Echo(Method):

@@ -19,7 +19,7 @@ from cirf import methods, tasks
 from cirf.lm.backbone import load_model, load_tokenizer
 from cirf.lm.decoding.generate import generate
 from cirf.lm.prompt import prompt_text
-from cirf.recipe import sweep_load as sweep_io
+from cirf.recipe import sweep as sweep_io
 from cirf.recipe.load import dump, load, shipped
 from cirf.recipe.schema import Backbone, Recipe
 from cirf.store.jsonl import read_rows

@@ -20,7 +20,7 @@ from cirf.errors import CirfError
 from cirf.recipe.load import parse
 from cirf.store.jsonl import RowError
 from cirf.store.row_files import read_row_file
-from cirf.tasks.own_rows import read_problems
+from cirf.tasks.own_rows import read_split
 
 ROWS = [{"question": f'What is {n} + 3,\n"in all"?', "answer": str(n + 3), "rationale": f"{n} + 3 = {n + 3}."} for n in range(12)]
 
@@ -64,7 +64,7 @@ def test_every_format_holds_the_same_rows(tmp_path: Path, name: str, packed: boo
         path = tmp_path / f"{name}.gz"
         path.write_bytes(gzip.compress((tmp_path / name).read_bytes()))
     assert [row for _, row in read_row_file(path).rows] == ROWS
-    assert [(problem.answer, problem.rationale) for problem in read_problems(path, "number")] == [
+    assert [(problem.answer, problem.rationale) for problem in read_split(path, "number")] == [
         (row["answer"], row["rationale"]) for row in ROWS
     ]
 
@@ -104,7 +104,7 @@ def test_lists_in_cells_and_empty_cells(tmp_path: Path) -> None:
         "2,Which flows?,\"['a roof', 'a river']\",a river,It flows.\n"
         ",,,,\n"
     )
-    problems = read_problems(path, "option")
+    problems = read_split(path, "option")
     assert [(p.id, p.choices, p.answer, p.rationale) for p in problems] == [
         ("1", ("a roof", "a bird"), "B", None),
         ("2", ("a roof", "a river"), "B", "It flows."),
@@ -160,7 +160,7 @@ def test_one_list_next_to_other_things_is_the_rows(tmp_path: Path) -> None:
 def test_an_empty_list_has_no_rows(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text("[]")
     with pytest.raises(CirfError, match="holds no rows; every row needs question and answer"):
-        read_problems(tmp_path / "a.json", "number")
+        read_split(tmp_path / "a.json", "number")
 
 
 @pytest.mark.parametrize("row", ['"r,2', 'r,"2'])

@@ -17,15 +17,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from statistics import NormalDist, fmean
+from statistics import NormalDist, fmean, pstdev
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     import numpy as np
 
-DRAWS = 2000
-"""Samples drawn; 2.5 % of the means are then beyond an end, give or take 0.35 %."""
-
+DRAWS = 2000  # samples drawn; 2.5 % of the means are then beyond an end, give or take 0.35 %
 _AT_ONCE = 2**18  # values drawn at a time: as many as the caches hold
 _FEW = 16  # different values, of which it is quicker to draw how often each comes
 _ALPHA = 0.05
@@ -110,9 +108,7 @@ def mean_of_shares(tasks: Sequence[Sequence[float]]) -> Interval:
     return Interval(max(0.0, point - down), min(1.0, point + up))
 
 
-GROUPS = 20
-"""Groups left out in turn, or as many as there are units."""
-
+GROUPS = 20  # groups left out in turn, or as many as there are units
 Unit = TypeVar("Unit")
 
 
@@ -137,12 +133,8 @@ def interval(value: float, without: Sequence[float]) -> tuple[float | None, floa
     return value - reach, value + reach
 
 
-Z95 = 1.959963984540054
-"""The 97.5 % point of the normal distribution: two-sided 95 %."""
-
-NOISE = 0.05
-"""A p-value from here on is called noise."""
-
+Z95 = 1.959963984540054  # the 97.5 % point of the normal distribution: two-sided 95 %
+NOISE = 0.05  # a p-value from here on is called noise
 _Key = TypeVar("_Key")
 _MOST_RUNS = 64  # of one evaluation, whose means are recognised
 _EQUAL = 1e-9  # closer than this, gaps are alike
@@ -206,33 +198,27 @@ def wilson(successes: float, n: int) -> Interval:
     return Interval(low, high)
 
 
-mean = fmean
-"""The mean, free of the order of summation; ``ValueError`` on nothing."""
+mean = fmean  # the mean, free of the order of summation; `ValueError` on nothing
 
 
 def spread(values: Sequence[float]) -> float:
     """The standard deviation of these very values (divided by their number, not one less), as the paper's ± over three runs is:
     its digits come out so and not otherwise. ``ValueError`` on nothing."""
-    centre = mean(values)
-    return math.sqrt(mean((value - centre) ** 2 for value in values))
+    return pstdev(values)
 
 
 def mcnemar(wins: int, losses: int) -> float:
-    """Exact two-sided p-value of McNemar's test: under the null each discordant item falls to either side with 1/2.
-
-    Twice the smaller tail of Binomial(wins + losses, 1/2), at most 1.
-    """
+    """Exact two-sided p-value of McNemar's test: under the null each discordant item falls to either side with 1/2. Twice the
+    smaller tail of Binomial(wins + losses, 1/2), at most 1."""
     n, k = wins + losses, min(wins, losses)
     tail = sum(math.comb(n, i) for i in range(k + 1))
     return min(1.0, float((2 * tail) / 2**n))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """The p-values, in their order, adjusted for having looked at all of them (Holm 1979): each at most 1.
-
-    Sorted as ``p[0] <= ... <= p[m-1]``, the adjusted ``p[i]`` is the largest ``(m - j) * p[j]`` of all ``j <= i``. Calling
-    those below 0.05 real keeps the chance of a single false one below 0.05, whatever depends on what.
-    """
+    """The p-values, in their order, adjusted for having looked at all of them (Holm 1979): each at most 1. Sorted as ``p[0] <=
+    ... <= p[m-1]``, the adjusted ``p[i]`` is the largest ``(m - j) * p[j]`` of all ``j <= i``. Calling those below 0.05 real
+    keeps the chance of a single false one below 0.05, whatever depends on what."""
     order = sorted(range(len(p_values)), key=lambda place: (p_values[place], place))
     adjusted = [1.0] * len(p_values)
     highest = 0.0
@@ -245,10 +231,8 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def corrected(comparisons: Mapping[_Key, Comparison]) -> dict[_Key, Comparison]:
     """The same comparisons, each with the p-value that `holm` makes of it among all of them."""
     adjusted = holm([comparison.p for comparison in comparisons.values()])
-    return {
-        name: comparison._replace(p_holm=p, family=len(adjusted))
-        for (name, comparison), p in zip(comparisons.items(), adjusted, strict=True)
-    }
+    pairs = zip(comparisons.items(), adjusted, strict=True)
+    return {name: comparison._replace(p_holm=p, family=len(adjusted)) for (name, comparison), p in pairs}
 
 
 def sign_flip(gaps: Sequence[int]) -> float:
@@ -312,38 +296,29 @@ def _common_runs(values: Sequence[float]) -> int | None:
 
 
 def _agresti_min(gaps: Sequence[float]) -> Interval:
-    """The 95 % interval of the mean paired difference, from the items' gaps (each -1 to 1).
-
-    Agresti and Min (2005) add half an item to each cell of the table of two methods, which is two items more, with half a win
-    and half a loss among them. Written in sums of gaps and of their squares the same holds for means over several runs. It is
-    never without width: gaps that are all alike, as where both methods solve all of a few items, show no spread, and that is
-    not to say that there is none.
-    """
+    """The 95 % interval of the mean paired difference, from the items' gaps (each -1 to 1). Agresti and Min (2005) add half an
+    item to each cell of the table of two methods, which is two items more, with half a win and half a loss among them. Written in
+    sums of gaps and of their squares the same holds for means over several runs. It is never without width: gaps that are all
+    alike, as where both methods solve all of a few items, show no spread, and that is not to say that there is none."""
     total, squares, n = math.fsum(gaps), math.fsum(gap * gap for gap in gaps) + 1, len(gaps) + 2
-    return _clip(total / n, Z95 * math.sqrt(squares - total * total / n) / n)
-
-
-def _clip(centre: float, spread: float) -> Interval:
-    return Interval(max(-1.0, centre - spread), min(1.0, centre + spread))
+    centre, reach = total / n, Z95 * math.sqrt(squares - total * total / n) / n
+    return Interval(max(-1.0, centre - reach), min(1.0, centre + reach))
 
 
 def describe_difference(comparison: Comparison, first: str = "the first", second: str = "the second") -> str:
     """One honest sentence about a comparison: how large the difference is, and whether it is more than noise."""
     points = 100 * comparison.difference
     low, high = (100 * bound for bound in comparison.interval)
-    span = f"95 % interval {low:+.1f} to {high:+.1f} points, n = {comparison.n}, {_p_texts(comparison)}"
+    p = _p_text(comparison.p)
+    if comparison.p_holm is not None and comparison.family > 1:
+        p += f", corrected for {comparison.family} comparisons {_p_text(comparison.p_holm)}"
+    span = f"95 % interval {low:+.1f} to {high:+.1f} points, n = {comparison.n}, {p}"
     if comparison.wins == comparison.losses == 0:
         return f"no difference between {first} and {second} on any question ({span})"
     if not comparison.significant:
         return f"the difference between {first} and {second}, {points:+.1f} points, is not significant ({span})"
     word = "above" if points > 0 else "below"
     return f"{first} is {abs(points):.1f} points {word} {second} ({span})"
-
-
-def _p_texts(comparison: Comparison) -> str:
-    if comparison.p_holm is None or comparison.family == 1:
-        return _p_text(comparison.p)
-    return f"{_p_text(comparison.p)}, corrected for {comparison.family} comparisons {_p_text(comparison.p_holm)}"
 
 
 def _p_text(p: float) -> str:

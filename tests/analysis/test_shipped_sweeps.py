@@ -12,7 +12,7 @@ from cirf.analysis.backbones import families
 from cirf.analysis.groups import grouped
 from cirf.analysis.source import Run, published
 from cirf.methods.registry import METHODS, learners
-from cirf.recipe import sweep_load as sweep_io
+from cirf.recipe import sweep as sweep_io
 from cirf.recipe.load import load, shipped, shipped_files
 
 

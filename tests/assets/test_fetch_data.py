@@ -38,7 +38,7 @@ from cirf.progress import SILENT
 from cirf.rationales.files import find_file
 from cirf.recipe.load import load, shipped
 from cirf.recipe.schema import Problems, TaskEntry
-from cirf.recipe.sweep_load import shipped as shipped_sweeps
+from cirf.recipe.sweep import shipped as shipped_sweeps
 from cirf.store.jsonl import read_rows
 from cirf.tasks.loading.load import load_problems, source_files
 

@@ -9,8 +9,7 @@ import pytest
 
 from cirf.errors import CirfError
 from cirf.rationales.check import check
-from cirf.rationales.collect import collect, gather
-from cirf.rationales.conclusions import closes_with, stated_answer
+from cirf.rationales.collect import closes_with, collect, gather, stated_answer
 from cirf.recipe import schema
 from cirf.records import Problem
 from cirf.tasks.loading.questions import question_key

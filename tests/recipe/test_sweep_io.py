@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cirf.errors import CirfError
 from cirf.recipe import load as recipe_io
-from cirf.recipe import sweep_load as sweep_io
+from cirf.recipe import sweep as sweep_io
 from cirf.recipe import yaml as yaml_text
 from cirf.recipe.sweep import overlap
 

@@ -132,11 +132,11 @@ def test_the_settings_are_those_of_the_training_and_not_of_a_recipe_changed_sinc
 def test_the_cap_of_the_example_is_that_of_the_trace_and_the_longest_answer(data, monkeypatch):
     from dataclasses import replace
 
-    from cirf.tasks.benchmarks import svamp
+    from cirf.tasks.benchmarks import public
 
     recipe = copy.deepcopy(data["recipe"])
     recipe["evaluate"] |= {"max_trace_tokens": 100, "max_new_tokens": 300}
-    monkeypatch.setattr(svamp, "TASK", replace(svamp.TASK, cap=50))
+    monkeypatch.setattr(public, "SVAMP", replace(public.SVAMP, cap=50))
     assert "max_new_tokens=150)" in model_card("cirf_full", recipe, ModelFacts(functions=FUNCTIONS))
     assert "max_new_tokens=300)" in model_card("sft_cot", recipe, ModelFacts())
 

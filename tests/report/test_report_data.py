@@ -20,7 +20,7 @@ from cirf.recipe.load import dump
 from cirf.records import Trace
 from cirf.report.data.codes import MOST, SEGMENTS, code_accuracy, count_transitions, read_neighbours, shorten, token_shares
 from cirf.report.data.collect import collect
-from cirf.report.data.settings import as_trained, read_settings
+from cirf.report.data.measures import as_trained, read_settings
 from cirf.report.page import render
 from cirf.statistics import holm, mean_interval, wilson
 from cirf.store.files import to_json, write_atomic, write_rows

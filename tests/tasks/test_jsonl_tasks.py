@@ -10,8 +10,9 @@ import pytest
 
 from cirf.errors import CirfError
 from cirf.recipe.schema import TaskEntry
-from cirf.store.jsonl import RowError, by_reason
-from cirf.tasks.own_rows import build_task, read_problems, read_split, train_path
+from cirf.store.jsonl import by_reason
+from cirf.tasks.loading.unusable import Tolerance
+from cirf.tasks.own_rows import build_task, read_split, train_path
 from cirf.tasks.own_rows import test_path as path_of_test
 
 
@@ -48,7 +49,7 @@ def test_choices_make_options_and_letters_or_texts_are_answers(tmp_path: Path) -
     path = write(tmp_path / "d.jsonl", PICK, {**PICK, "answer": "chair"}, {**PICK, "answer": "(b)"})
     task = build_task(entry(path, name="mine"), None)
     assert (task.name, task.answer) == ("mine", "option")
-    assert [problem.answer for problem in read_problems(path, "option")] == ["B", "A", "B"]
+    assert [problem.answer for problem in read_split(path, "option")] == ["B", "A", "B"]
 
 
 def test_answers_become_canonical(tmp_path: Path) -> None:
@@ -59,9 +60,9 @@ def test_answers_become_canonical(tmp_path: Path) -> None:
         {"question": "c", "answer": "1/2"},
         {"question": "d", "answer": "2 3/4"},
     )
-    assert [problem.answer for problem in read_problems(path, "number")] == ["1200", "0.5", "1/2", "2 3/4"]
+    assert [problem.answer for problem in read_split(path, "number")] == ["1200", "0.5", "1/2", "2 3/4"]
     path = write(tmp_path / "e.jsonl", {"question": "a", "answer": True}, {"question": "b", "answer": "NO"})
-    assert [problem.answer for problem in read_problems(path, "yesno")] == ["yes", "no"]
+    assert [problem.answer for problem in read_split(path, "yesno")] == ["yes", "no"]
 
 
 def test_decimal_commas_are_settled_by_the_file(tmp_path: Path) -> None:
@@ -88,7 +89,7 @@ def test_texts_with_decimal_commas_stay_as_they_are_and_are_compared_by_value(tm
         tmp_path / "d.jsonl", {"question": "Wie lang?", "answer": "1,50 km"}, {"question": "Wie alt?", "answer": "3,5 h"}
     )
     task = build_task(entry(path), None)
-    (problem, _) = read_problems(path, task.answer)
+    (problem, _) = read_split(path, task.answer)
     assert (task.answer, problem.answer, task.equal("1,5 km", problem)) == ("text", "1,50 km", True)
     commas = [{"question": f"{n} = ?", "answer": str(n), "rationale": f"1,2 and 3,4: 1,200 + {n} = 1,20{n}"} for n in range(3)]
     assert not build_task(entry(write(tmp_path / "e.jsonl", *commas)), None).decimal_commas  # lists, by the equations
@@ -102,7 +103,7 @@ def test_ids_rationales_and_blank_lines(tmp_path: Path) -> None:
         {**SUM, "id": 9, "extra": [1]},
         {**SUM, "rationale": None},
     )
-    problems = read_problems(path, "number")
+    problems = read_split(path, "number")
     assert [problem.id for problem in problems] == ["a", "9", "row-2"]
     assert [problem.rationale for problem in problems] == ["3 + 4 = 7", None, None]
 
@@ -150,7 +151,7 @@ def test_files_are_found_under_the_data_folder(tmp_path: Path) -> None:
 def test_a_mistake_gets_one_line_with_file_and_row(tmp_path: Path, rows: list[Any], message: str) -> None:
     path = write(tmp_path / "mine.jsonl", *rows)
     with pytest.raises(CirfError) as caught:
-        read_problems(path, build_task(entry(path), None).answer)
+        read_split(path, build_task(entry(path), None).answer)
     said = str(caught.value)
     assert message in said
     assert str(path) in said
@@ -161,17 +162,17 @@ def test_a_number_beyond_all_floats_is_no_answer(tmp_path: Path) -> None:
     path = tmp_path / "mine.jsonl"
     path.write_text('{"question": "q", "answer": 1e400}\n')
     with pytest.raises(CirfError, match="line 1: answer is inf"):
-        read_problems(path, build_task(entry(path), None).answer)
+        read_split(path, build_task(entry(path), None).answer)
 
 
 def test_declared_kinds_are_held_to(tmp_path: Path) -> None:
     path = write(tmp_path / "mine.jsonl", SUM, {"question": "q", "answer": "Paris"})
     with pytest.raises(CirfError, match="line 2: answer 'Paris' is not a number"):
-        read_problems(path, build_task(entry(path, answer="number"), None).answer)
+        read_split(path, build_task(entry(path, answer="number"), None).answer)
     with pytest.raises(CirfError, match="line 1: answer '7' is neither yes nor no"):
-        read_problems(path, build_task(entry(path, answer="yesno"), None).answer)
+        read_split(path, build_task(entry(path, answer="yesno"), None).answer)
     with pytest.raises(CirfError, match="line 1: the field choices is missing"):
-        read_problems(path, build_task(entry(path, answer="option"), None).answer)
+        read_split(path, build_task(entry(path, answer="option"), None).answer)
     assert build_task(entry(path, answer="text"), None).answer == "text"
 
 
@@ -187,17 +188,17 @@ def test_a_byte_order_mark_before_a_blank_line_is_let_pass(tmp_path: Path) -> No
     path.write_bytes(("\ufeff\n" + json.dumps(SUM) + "\n\n" + json.dumps({"question": "q"}) + "\n").encode())
     with pytest.raises(CirfError, match="line 4: the field answer is missing"):
         build_task(entry(path), None)
-    refused: list[RowError] = []
-    assert [problem.answer for problem in read_problems(path, "number", refused)] == ["7"]
-    assert [error.where for error in refused] == [f"{path}, line 4"]
+    looking = Tolerance(0, looking=True)
+    assert [problem.answer for problem in read_split(path, "number", looking)] == ["7"]
+    assert [error.where for error in looking.files[0].errors] == [f"{path}, line 4"]
 
 
-def test_rows_that_cannot_be_used_are_gathered_where_a_list_is_given(tmp_path: Path) -> None:
+def test_rows_that_cannot_be_used_are_gathered_where_it_only_looks(tmp_path: Path) -> None:
     rows = [SUM, "{", {**SUM, "id": "1", "answer": "x"}, {**SUM, "rationale": ""}, {**SUM, "id": "a"}, {**SUM, "id": "a"}, "{"]
     path = write(tmp_path / "mine.jsonl", *rows)
-    refused: list[RowError] = []
-    assert len(read_problems(path, "number", refused)) == 2
-    assert by_reason(refused) == {
+    looking = Tolerance(0, looking=True)
+    assert len(read_split(path, "number", looking)) == 2
+    assert by_reason(looking.files[0].errors) == {
         "not valid JSON": {"rows": 2, "first": [f"{path}, line 2", f"{path}, line 7"]},
         "answer is not a number": {"rows": 1, "first": [f"{path}, line 3"]},
         "its id occurs in an earlier row already": {"rows": 1, "first": [f"{path}, line 6"]},
@@ -205,7 +206,7 @@ def test_rows_that_cannot_be_used_are_gathered_where_a_list_is_given(tmp_path: P
     }
     assert build_task(entry(path, answer="number"), None).answer == "number"
     with pytest.raises(CirfError, match=r"no usable row: not valid JSON \(2: lines 1, 2\)"):
-        read_problems(write(tmp_path / "bad.jsonl", "{", "{"), "number", [])
+        read_split(write(tmp_path / "bad.jsonl", "{", "{"), "number", Tolerance(0.5))
 
 
 def test_answers_with_latex_are_numbers_where_all_are_else_formulas(tmp_path: Path) -> None:
@@ -215,10 +216,10 @@ def test_answers_with_latex_are_numbers_where_all_are_else_formulas(tmp_path: Pa
 
     numbers = rows(r"\frac{3}{4}", r"\$12", r"50\%", "$8$", r"\boxed{1{,}000}", r"2\frac12")
     assert build_task(entry(numbers), None).answer == "number"
-    assert [problem.answer for problem in read_problems(numbers, "number")] == ["0.75", "12", "50", "8", "1000", "2.5"]
+    assert [problem.answer for problem in read_split(numbers, "number")] == ["0.75", "12", "50", "8", "1000", "2.5"]
     formulas = rows(r"\sqrt{2}", "x^2+1", r"\text{red}", r"12\text{ cm}", r"\boxed{\frac{3}{4}}", "5")
     task = build_task(entry(formulas), None)
-    problems = read_problems(formulas, task.answer)
+    problems = read_split(formulas, task.answer)
     assert (task.answer, problems[4].answer) == ("latex", r"\frac{3}{4}")
     said = [r"\boxed{\sqrt 2}", "The answer is $1+x^2$.", r"\boxed{\text{red}}", "#### 12", "0.75", "5"]
     assert all(task.equal(task.parse(text, one) or "", one) for text, one in zip(said, problems, strict=True))

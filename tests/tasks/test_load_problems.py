@@ -310,7 +310,7 @@ def test_the_hub_path_reads_a_data_set_folder(tmp_path: Path, monkeypatch: pytes
 
     from datasets import Dataset
 
-    import cirf.tasks.benchmarks.multiarith as module
+    import cirf.tasks.benchmarks.public as module
     from cirf.tasks.task import HubSource
 
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
@@ -319,7 +319,7 @@ def test_the_hub_path_reads_a_data_set_folder(tmp_path: Path, monkeypatch: pytes
     folder.mkdir()
     for split, rows in (("train", arith(0, 6)), ("test", arith(50, 3))):
         Dataset.from_list(rows).to_parquet(str(folder / f"{split}.parquet"))
-    monkeypatch.setattr(module, "TASK", dataclasses.replace(module.TASK, hub=HubSource(str(folder))))
+    monkeypatch.setattr(module, "MULTIARITH", dataclasses.replace(module.MULTIARITH, hub=HubSource(str(folder))))
     loaded = load(None, {"task": "multiarith"}, validation=0.0)
     assert [p.answer for p in loaded.train] == [str(n + 2) for n in range(6)]
     assert [p.id for p in loaded.test["multiarith"]] == [f"multiarith/test/{n}" for n in range(3)]
@@ -328,10 +328,12 @@ def test_the_hub_path_reads_a_data_set_folder(tmp_path: Path, monkeypatch: pytes
 def test_an_unreachable_hub_gets_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import dataclasses
 
-    import cirf.tasks.benchmarks.multiarith as module
+    import cirf.tasks.benchmarks.public as module
     from cirf.tasks.task import HubSource
 
-    monkeypatch.setattr(module, "TASK", dataclasses.replace(module.TASK, hub=HubSource(str(tmp_path / "nothing-here"))))
+    monkeypatch.setattr(
+        module, "MULTIARITH", dataclasses.replace(module.MULTIARITH, hub=HubSource(str(tmp_path / "nothing-here")))
+    )
     with pytest.raises(CirfError, match=r"multiarith: cannot get .* from the hub .* --data") as caught:
         load(None, {"task": "multiarith"})
     assert "\n" not in str(caught.value)

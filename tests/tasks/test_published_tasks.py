@@ -12,7 +12,7 @@ from cirf.errors import CirfError
 from cirf.recipe.schema import Problems
 from cirf.records import Problem
 from cirf.tasks import get, names, resolve
-from cirf.tasks.benchmarks.svamp import join
+from cirf.tasks.benchmarks.public import join
 from cirf.tasks.task import Task
 
 CHOICES = {"label": ["A", "B", "C"], "text": ["tree", "lamp", "sea"]}

@@ -15,7 +15,7 @@ from cirf.errors import CirfError
 from cirf.recipe.schema import Problems
 from cirf.tasks.loading.load import LoadedProblems, load_problems
 from cirf.tasks.loading.unusable import Tolerance, listed
-from cirf.tasks.own_rows import read_problems
+from cirf.tasks.own_rows import read_split
 from cirf.tasks.parsing.answers import parse_answer
 
 
@@ -185,7 +185,7 @@ PICK = {
 
 def test_wrong_options_may_occur_twice(tmp_path: Path) -> None:
     path = write(tmp_path / "mine.jsonl", [PICK, PICK | {"answer": "60 km"}])
-    problems = read_problems(path, "option")
+    problems = read_split(path, "option")
     assert [problem.answer for problem in problems] == ["B", "B"]
     assert problems[0].choices == ("15 km", "60 km", "15 km", "90 km")
 
@@ -194,16 +194,16 @@ def test_wrong_options_may_occur_twice(tmp_path: Path) -> None:
 def test_the_right_option_may_not(tmp_path: Path, answer: str) -> None:
     path = write(tmp_path / "mine.jsonl", [PICK | {"answer": answer}])
     with pytest.raises(CirfError, match=r"line 1: the right option, '15 km', occurs twice; reword or remove the other one"):
-        read_problems(path, "option")
+        read_split(path, "option")
 
 
 def test_options_that_differ_in_case_are_different(tmp_path: Path) -> None:
     row = {"question": "Which genotype is heterozygous?", "choices": ["AA", "Aa", "aa"]}
     path = write(tmp_path / "mine.jsonl", [row | {"answer": "B"}, row | {"answer": "Aa"}])
-    assert [problem.answer for problem in read_problems(path, "option")] == ["B", "B"]
+    assert [problem.answer for problem in read_split(path, "option")] == ["B", "B"]
     path = write(tmp_path / "other.jsonl", [row | {"choices": ["Bb", "bb", "b"], "answer": "BB"}])
     with pytest.raises(CirfError, match="line 1: answer 'BB' is the text of several options; write the letter"):
-        read_problems(path, "option")
+        read_split(path, "option")
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,19 @@
-"""Accuracy by the values of some keys, all else equal, each tested against a reference on the same questions."""
+"""Accuracy by the values of some keys, all else equal, each tested against a reference on the same questions.
 
-from __future__ import annotations
+`REPRESENTATION`: what is quantised. `INITIALISATION`: how codes are found and how their tokens' rows begin. The paper's row of
+random codes and random embeddings repeats the digits of its `random` representation. Both readings are shown: random codes with
+random first rows, and codes of noise, the column `representation`. Whether steps are balanced over the codes in every epoch is a
+separate column: rebalanced, k-means and random codes end up as evenly used as balanced ones, so only runs with
+`codebook.reassign: nearest` show the effect of balance.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from cirf.analysis.accuracy import TASK, Shares, functional, of_task, of_tasks, pooled, same_questions, shared_tasks, shares
-from cirf.analysis.analysis import AnalysisResult, MissingInputError
+from cirf.analysis.analysis import Analysis, AnalysisResult, MissingInputError
 from cirf.analysis.groups import Group, file_name, grouped, put
 from cirf.analysis.source import Run, Source, published
 from cirf.pictures.canvas import Dot, draw_dots
@@ -19,7 +25,7 @@ from cirf.statistics import Comparison, compare, corrected, describe_difference
 class Ablation:
     """``keys``: what varies, dotted, each with its column; ``values``: a run's values for these columns, ``None`` for a run
     outside the table; ``reference``: the values of the paper's choice; ``theirs``: the paper's table; ``along``: keys that vary
-    with the others and have no column."""
+    with the others and have no column; ``note``: a sentence for the reader."""
 
     name: str
     caption: str
@@ -28,6 +34,7 @@ class Ablation:
     reference: tuple[str, ...]
     theirs: str
     along: tuple[str, ...] = ()
+    note: str = ""
 
 
 def make(source: Source, ablation: Ablation) -> AnalysisResult:
@@ -35,9 +42,8 @@ def make(source: Source, ablation: Ablation) -> AnalysisResult:
     placed = (run for run in source.runs if functional([run]) and ablation.values(run) is not None)
     groups = grouped(placed, [*ablation.keys, *ablation.along], method=functional)
     if not groups:
-        raise MissingInputError(
-            f"it needs evaluated runs that differ only in {' or '.join(ablation.keys)}; `cirf sweep` makes them"
-        )
+        keys = " or ".join(ablation.keys)
+        raise MissingInputError(f"it needs evaluated runs that differ only in {keys}; `cirf sweep` makes them")
     rows: list[dict[str, Any]] = []
     notes: list[str] = []
     pictures: dict[str, str] = {}
@@ -59,7 +65,11 @@ def make(source: Source, ablation: Ablation) -> AnalysisResult:
         theirs = published(ablation.theirs)
         own = {"source", "mean", *(column.key for column in ablation.keys.values())}
         tasks |= dict.fromkeys(key for row in theirs for key in row if key not in own)
-        rows += [_theirs(row, own) for row in theirs]
+        for row in theirs:  # its accuracies are in percent
+            shares_of = {key: value / 100 for key, value in row.items() if key not in own - {"mean"}}
+            named = {key if key == "mean" else f"{TASK}{key}": value for key, value in shares_of.items()}
+            rows.append({key: row[key] for key in row if key in own} | named)
+    notes += [ablation.note] if ablation.note else []
     columns = (
         Column("source", "Source"),
         Column("settings", "Settings"),
@@ -88,7 +98,10 @@ def _rows(ablation: Ablation, group: Group, method: str, tasks: Sequence[str]) -
         test = tests.get(run.name)
         if test is not None:
             row |= {"difference": test.difference, "difference_low": test.interval.low, "difference_high": test.interval.high}
-            row |= {"p": test.p, "p_holm": test.p_holm, "reading": _reading(test)}
+            row |= {"p": test.p, "p_holm": test.p_holm}
+            word = "above" if test.difference > 0 else "below"
+            same = test.wins == test.losses == 0
+            row["reading"] = "no difference on any question" if same else word if test.significant else "not significant"
         elif tests and ablation.values(run) == ablation.reference:
             row["reading"] = "the reference"
         rows.append(row)
@@ -115,20 +128,65 @@ def _tests(ablation: Ablation, group: Group, found: Sequence[Shares]) -> tuple[d
     return tests, [f"{describe_difference(test, named[name], summary)}{group}." for name, test in tests.items()]
 
 
-def _reading(test: Comparison) -> str:
-    if test.wins == test.losses == 0:
-        return "no difference on any question"
-    return ("above" if test.difference > 0 else "below") if test.significant else "not significant"
-
-
-def _theirs(row: Mapping[str, Any], own: set[str]) -> dict[str, Any]:
-    """A row of the paper's, its percent as shares."""
-    shares = {"mean" if key == "mean" else f"{TASK}{key}": value / 100 for key, value in row.items() if key not in own - {"mean"}}
-    return {key: row[key] for key in row if key in own} | shares
-
-
 def _picture(ablation: Ablation, rows: Sequence[Mapping[str, Any]], group: Group, ending: str) -> str:
     keys = [column.key for column in ablation.keys.values()]
     shown = [key for key in keys if len({row[key] for row in rows}) > 1]
     lines = [(" x ".join(str(row[key]) for key in shown), [Dot(row["mean"], row["mean_low"], row["mean_high"])]) for row in rows]
     return draw_dots(f"{ablation.name}{ending}", group.label, "accuracy, mean of tasks, %", lines, "share")
+
+
+_REPRESENTATION, _CODES, _ROWS = "codebook.representation", "codebook.initialiser", "vocabulary.init"
+_EPOCHS, _FINAL = "codebook.reassign", "codebook.assign"
+_EMBEDDING = {"codebook": "trained", "words": "words", "random": "random"}
+
+
+def _initialisation(run: Run) -> tuple[str, ...] | None:
+    """Codes, first rows, representation, and how training steps get their codes, in the epochs and at the end."""
+    representation = str(run.key(_REPRESENTATION))
+    if representation not in ("mean_centered", "random"):
+        return None
+    epochs, final = (str(run.key(key) or "sinkhorn") for key in (_EPOCHS, _FINAL))  # older runs have no such keys
+    assignment = epochs if epochs == final else f"{epochs}, at the end {final}"
+    return str(run.key(_CODES)), _EMBEDDING[str(run.key(_ROWS))], representation, assignment
+
+
+_BY_REPRESENTATION = Ablation(
+    "representation",
+    "Accuracy by representation of a step, in-domain tasks.",
+    {_REPRESENTATION: Column("representation", "Representation")},
+    lambda run: (str(run.key(_REPRESENTATION)),),
+    ("mean_centered",),
+    "representation",
+)
+_BY_INITIALISATION = Ablation(
+    "initialisation",
+    "Accuracy by initialiser of the codes and by first rows of their tokens, in-domain tasks.",
+    {
+        _CODES: Column("initialiser", "First codes"),
+        _ROWS: Column("embedding", "First embeddings"),
+        _REPRESENTATION: Column("representation", "Representation"),
+        _EPOCHS: Column("assignment", "Assignment"),
+    },
+    _initialisation,
+    ("sinkhorn", "trained", "mean_centered", "sinkhorn"),
+    "initialisation",
+    (_FINAL,),
+    "The paper's row `random x random` has the digits of its `random` representation; it does not say which was run. Here the"
+    " two are separate rows: random first codes with random first embeddings, and representation `random`.",
+)
+REPRESENTATION = Analysis(
+    "representation",
+    "Representation of a step",
+    "Accuracy with codes of noise, of bare segments, of segments minus their question, or minus their rationale's mean.",
+    "a sweep over `codebook.representation` with evaluations of a functional method",
+    partial(make, ablation=_BY_REPRESENTATION),
+    "Table representation accuracy",
+)
+INITIALISATION = Analysis(
+    "initialisation",
+    "First codes and first embeddings",
+    "Accuracy by the codes' initialisation (balanced, k-means, random) and whether tokens start at the codes or at random rows.",
+    "a sweep over `codebook.initialiser`, `codebook.reassign` and `vocabulary.init` with evaluations of a functional method",
+    partial(make, ablation=_BY_INITIALISATION),
+    "Table codebook init",
+)

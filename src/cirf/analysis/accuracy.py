@@ -1,7 +1,5 @@
 """Accuracies from rows: by question, the mean of tasks, and paired differences of two runs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -9,12 +7,8 @@ from cirf.analysis.source import Run
 from cirf.evaluation.harness import by_question
 from cirf.statistics import compare, mean, mean_of_shares, wilson
 
-Shares = Mapping[str, Mapping[str, float]]
-"""How often each question was solved, 0 to 1, by task and id."""
-
-TASK = "task:"
-"""The prefix of a task's name in the key of a column, so that no task takes the place of another column."""
-
+Shares = Mapping[str, Mapping[str, float]]  # how often each question was solved, 0 to 1, by task and id
+TASK = "task:"  # the prefix of a task's name in the key of a column, so that no task takes the place of another column
 FUNCTIONAL = ("cirf_full", "cirf_zero", "cirf_fast", "cirf_faster", "cirf_lean", "cirf_bare", "cirf_self")
 """Methods that write functional tokens, the plain one first."""
 
@@ -26,7 +20,6 @@ def kind(run: Run, name: str) -> str:
 
 
 def functional(runs: Sequence[Run]) -> str | None:
-    """The first functional method that all of the runs evaluated."""
     return next((name for name in FUNCTIONAL if all(name in run.methods for run in runs)), None)
 
 
@@ -54,7 +47,6 @@ def shared_by_all(run: Run, trained: bool) -> list[str]:
 
 
 def of_task(values: Mapping[str, float]) -> tuple[float, float, float]:
-    """Accuracy on a task with Wilson's interval."""
     share = mean(list(values.values()))
     return share, *wilson(min(share * len(values), len(values)), len(values))
 
@@ -66,7 +58,6 @@ def of_tasks(found: Shares) -> tuple[float, float, float]:
 
 
 def same_questions(several: Sequence[Shares]) -> bool:
-    """Whether all answered the same questions."""
     first = {task: found.keys() for task, found in several[0].items()}
     return all({task: found.keys() for task, found in other.items()} == first for other in several)
 
@@ -76,12 +67,9 @@ def pooled(found: Shares) -> dict[str, float]:
 
 
 def difference(first: Shares, second: Shares) -> tuple[float, float, float]:
-    """First minus second, mean of the tasks, with a paired 95 % interval.
-
-    Each task's interval is Agresti and Min's (`compare`); they are combined like variances of independent parts (Zou and
-    Donner 2008), so that the interval keeps its width if a task's answers are all equal. ``ValueError`` where the questions
-    are not the same.
-    """
+    """First minus second, mean of the tasks, with a paired 95 % interval. Each task's interval is Agresti and Min's (`compare`);
+    they are combined like variances of independent parts (Zou and Donner 2008), so that the interval keeps its width if a task's
+    answers are all equal. ``ValueError`` where the questions are not the same."""
     found = [compare(first[task], second[task]) for task in first]
     middle = mean([one.difference for one in found])
     down = math.sqrt(math.fsum((one.difference - one.interval.low) ** 2 for one in found)) / len(found)

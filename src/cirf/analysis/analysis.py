@@ -1,6 +1,4 @@
-"""Analyses by name: tables and figures of the paper and beyond it, from runs. A new one is a file here and a line in `_NAMES`."""
-
-from __future__ import annotations
+"""Analyses by name: tables and figures of the paper and beyond it. A new one is a file here and a line in `_PLACES`."""
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
@@ -32,11 +30,8 @@ class AnalysisResult:
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """One table or figure.
-
-    ``title`` and ``summary`` are shown above it; ``paper``: its place in the paper, ``None`` if it goes beyond it; ``needs``:
-    what the runs must hold, in words; ``make`` raises `MissingInputError` where they do not.
-    """
+    """One table or figure. ``title`` and ``summary`` are shown above it; ``paper``: its place in the paper, ``None`` if it goes
+    beyond it; ``needs``: what the runs must hold, in words; ``make`` raises `MissingInputError` where they do not."""
 
     name: str
     title: str
@@ -46,35 +41,36 @@ class Analysis:
     paper: str | None = None
 
 
-_NAMES = (
-    "pareto",
-    "pairs",
-    "difficulty",
-    "semantics",
-    "transitions",
-    "predictability",
-    "statistics",
-    "hyperparameters",
-    "codebook_size",
-    "geometry",
-    "clustering",
-    "representation",
-    "initialisation",
-    "scaling",
-    "variants",
-    "scaling_law",
-)
+_PLACES = {
+    "pareto": "pareto:ANALYSIS",
+    "pairs": "pairs:ANALYSIS",
+    "difficulty": "difficulty:ANALYSIS",
+    "semantics": "run_tables:SEMANTICS",
+    "transitions": "transitions:ANALYSIS",
+    "predictability": "predictability:ANALYSIS",
+    "statistics": "run_tables:STATISTICS",
+    "hyperparameters": "run_tables:HYPERPARAMETERS",
+    "codebook_size": "codebook_size:ANALYSIS",
+    "geometry": "geometry:ANALYSIS",
+    "clustering": "clustering:ANALYSIS",
+    "representation": "ablation:REPRESENTATION",
+    "initialisation": "ablation:INITIALISATION",
+    "scaling": "backbones:SCALING",
+    "variants": "backbones:VARIANTS",
+    "scaling_law": "scaling_law:ANALYSIS",
+}
+"""Module and variable of each, in the order in which they are made."""
 
 
 def names() -> tuple[str, ...]:
-    """All analyses, in the order in which they are made."""
-    return _NAMES
+    return tuple(_PLACES)
 
 
 def get(name: str) -> Analysis:
     """An analysis by its name; ``CirfError`` if there is none such."""
-    if name not in _NAMES:
-        near = difflib.get_close_matches(name, _NAMES, 1)
+    if name not in _PLACES:
+        near = difflib.get_close_matches(name, _PLACES, 1)
         raise CirfError(f"{name}: no such analysis{f'; did you mean {near[0]}?' if near else ''} (see `cirf analyze --list`)")
-    found: Analysis = import_module(f"cirf.analysis.{name}").ANALYSIS
+    module, _, variable = _PLACES[name].partition(":")
+    found: Analysis = getattr(import_module(f"cirf.analysis.{module}"), variable)
     return found

@@ -1,8 +1,6 @@
 """Intrinsic measures of the training segments' codes, by representation (paper's appendix): is the codebook used evenly, and do
 its codes name functions or questions?"""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,11 +37,9 @@ class Clustering:
 
 
 def clustering(codes: Sequence[Sequence[int]], size: int, questions: Sequence[Hashable] | None = None) -> Clustering:
-    """Measure the codes of each rationale; ``size``: K. ``ValueError`` if there is no step.
-
-    ``questions``: what each rationale answers, where several may answer one; anything else that rationales share, such as their
-    task, gives ``ami`` and ``purity`` of that. ``None``: each has its own question.
-    """
+    """Measure the codes of each rationale; ``size``: K. ``ValueError`` if there is no step. ``questions``: what each rationale
+    answers, where several may answer one; anything else that rationales share, such as their task, gives ``ami`` and ``purity``
+    of that. ``None``: each has its own question."""
     from sklearn.metrics import adjusted_mutual_info_score
 
     flat = [code for row in codes for code in row]
@@ -104,9 +100,7 @@ _DIFFERENCES = (
     Column("difference", "Mean-centred less raw", "number", bounds=True),
     Column("reading", "Reading"),
 )
-Bag = tuple[str, str, list[int]]
-"""A rationale: its question, its task, its codes."""
-
+Bag = tuple[str, str, list[int]]  # a rationale: its question, its task, its codes
 Measured = tuple[dict[str, Any], list[Sequence[float]], list[str]]
 """A codebook's row, its measures without each group of questions, the questions."""
 
@@ -154,23 +148,23 @@ def _bags(run: Run) -> dict[int, list[Bag]]:
 
 
 def measure(bags: Sequence[Bag], size: int) -> tuple[Clustering, Clustering]:
-    """The measures of codes against questions, and against tasks."""
-
     codes = [bag[2] for bag in bags]
     return clustering(codes, size, [bag[0] for bag in bags]), clustering(codes, size, [bag[1] for bag in bags])
 
 
-def _four(bags: Sequence[Bag], size: int) -> list[float]:
-    """The measures with an interval, in the order of ``_MEASURES``."""
-    question, task = measure(bags, size)
-    return [question.ami, question.purity, task.ami, task.purity]
-
-
 def _measured(run: Run, group: Group, size: int, bags: Sequence[Bag]) -> tuple[dict[str, Any], list[Sequence[float]]]:
     """A row, and the measures without each group of questions, for differences."""
-    question, task = measure(bags, size)
-    units = _by_question(bags)
-    without = left_out(units, lambda kept: _four([bag for unit in kept for bag in unit], size))
+    question, _ = measure(bags, size)
+    by_question: dict[str, list[Bag]] = {}
+    for bag in bags:
+        by_question.setdefault(bag[0], []).append(bag)
+    units = [by_question[name] for name in sorted(by_question)]  # by their names, so that all runs leave out the same ones
+
+    def measures(kept: Sequence[list[Bag]]) -> list[float]:
+        of_questions, of_tasks = measure([bag for unit in kept for bag in unit], size)
+        return [of_questions.ami, of_questions.purity, of_tasks.ami, of_tasks.purity]  # in the order of `_MEASURES`
+
+    without = left_out(units, measures)
     segments = sum(len(codes) for _, _, codes in bags)
     row: dict[str, Any] = {
         "source": run.source,
@@ -179,23 +173,12 @@ def _measured(run: Run, group: Group, size: int, bags: Sequence[Bag]) -> tuple[d
         "size": size,
         "segments": segments,
         "few": table.few_mark(segments, size),
-        "used": question.used,
-        "collapsed": question.collapsed,
-        "unique": question.unique,
-        "perplexity": question.perplexity,
+        **{key: getattr(question, key) for key in ("used", "collapsed", "unique", "perplexity")},
     }
-    for index, (key, value) in enumerate(zip(_MEASURES, (question.ami, question.purity, task.ami, task.purity), strict=True)):
+    for index, (key, value) in enumerate(zip(_MEASURES, measures(units), strict=True)):
         row[key] = value
         row[f"{key}_low"], row[f"{key}_high"] = interval(value, [one[index] for one in without])
     return row, without
-
-
-def _by_question(bags: Sequence[Bag]) -> list[list[Bag]]:
-    """Rationales grouped by question, in the order of the questions' names, so that all runs leave out the same ones."""
-    found: dict[str, list[Bag]] = {}
-    for bag in bags:
-        found.setdefault(bag[0], []).append(bag)
-    return [found[name] for name in sorted(found)]
 
 
 def _effect(several: Mapping[str, Measured], group: Group, size: int) -> list[dict[str, Any]]:
@@ -222,7 +205,7 @@ def _notes(effects: Sequence[Mapping[str, Any]]) -> list[str]:
     notes = [
         "Purity: share of the steps whose question (task) is the most frequent of their code; collapsed: share of the rationales"
         " of two steps or more with one code throughout, since a rationale of one step has no choice; intervals: jackknife over"
-        " groups of questions.",
+        " groups of questions."
     ]
     words = {"lower": "lowers", "higher": "raises", "not significant": "does not measurably change", "no interval": "changes"}
     for row in effects:

@@ -71,9 +71,8 @@ def make(source: Source) -> AnalysisResult:
             notes.append(f"The runs{group} answered no task in common and are left out.")
             continue
         accuracy, use = accuracy + accuracies, use + counts
-        notes += (
-            [] if any(row["delta"] is not None for row in accuracies) else [f"The runs{group} did not answer the same questions."]
-        )
+        if all(row["delta"] is None for row in accuracies):
+            notes.append(f"The runs{group} did not answer the same questions.")
         for name, picture in _pictures(accuracies, counts, group).items():
             put(pictures, name, picture)
     if not accuracy:
@@ -168,7 +167,6 @@ ANALYSIS = Analysis(
     "Figure codebook size, Figure delta",
 )
 
-
 _COLOURS = ("#0b62b0", "#a83c00", "#2f6b2f", "#8a3d86", "#7a5c00", "#00697a", "#b0204f", "#5b3a8c", "#6b4b3a")
 _MARKERS = "osD^vPXph"
 _BARS = (("#8a92a1", "", "training segments"), ("#c9ced8", "////", "answers"))
@@ -187,11 +185,9 @@ class Curve(NamedTuple):
 def draw_sizes(
     name: str, title: str, axis: str, form: Form, curves: Sequence[Curve], bars: Sequence[tuple[int, int | None, int]]
 ) -> str:
-    """Values above (shares, drawn as percent), least counts below on a logarithmic axis; marked points are hollow.
-
-    ``form``: the form of a point's value, ``share`` or ``points``. ``bars``: K, count of the least used code in training segments
-    (``None``: not known) and in answers. The intervals of single tasks are left to the table wherever there is a mean.
-    """
+    """Values above (shares, drawn as percent), least counts below on a logarithmic axis; marked points are hollow. ``form``: the
+    form of a point's value, ``share`` or ``points``. ``bars``: K, count of the least used code in training segments (``None``:
+    not known) and in answers. The intervals of single tasks are left to the table wherever there is a mean."""
     from matplotlib.ticker import FuncFormatter, NullLocator
 
     sizes = [size for size, _, _ in bars]
@@ -214,10 +210,8 @@ def draw_sizes(
         below.yaxis.set_major_formatter(FuncFormatter(lambda value, place: f"{value:,.0f}"))
         below.yaxis.set_minor_locator(NullLocator())
         below.set_xlim(min(sizes) / 2**0.6, max(sizes) * 2**0.6)
-        out.append(
-            f"{axis} by number of functional tokens{f', {title}' if title else ''}. "
-            f"{'; '.join(mark.description for mark in marks)}"
-        )
+        summary = "; ".join(mark.description for mark in marks)
+        out.append(f"{axis} by number of functional tokens{f', {title}' if title else ''}. {summary}")
     return marked(out[0], marks)
 
 

@@ -1,7 +1,5 @@
 """Do functional traces grow with difficulty: error rate of direct answering by number of functional tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,9 +11,7 @@ from cirf.pictures.style import style
 from cirf.pictures.table import Column, Table, with_ends
 from cirf.statistics import mean, wilson
 
-_FEW = 10
-"""Lengths with fewer questions are merged with the next shorter one."""
-
+_FEW = 10  # lengths with fewer questions are merged with the next shorter one
 _DIRECT = ("direct", "direct_sft")
 _COLUMNS = (
     Column("task", "Task"),
@@ -27,7 +23,6 @@ _COLUMNS = (
 
 
 def make(source: Source) -> AnalysisResult:
-    """The table over all tasks and by task, the correlation, and a picture."""
     run = source.first(lambda one: None not in _methods(one) and _pairs(one))
     functional, direct = _methods(run)
     if functional is None or direct is None:
@@ -85,9 +80,9 @@ def _rows(task: str, pairs: Sequence[Pair]) -> list[dict[str, Any]]:
     groups = group_by_length(sorted(pairs))
     rows = []
     for group in groups:
-        lengths = sorted({length for length, _, _ in group})
-        row: dict[str, Any] = {"task": task, "tokens": _span(lengths), "mean_tokens": mean([pair[0] for pair in group])}
-        row["n"] = len(group)
+        lengths = [length for length, _, _ in group]
+        span = "-".join(map(str, sorted({min(lengths), max(lengths)})))
+        row: dict[str, Any] = {"task": task, "tokens": span, "mean_tokens": mean(lengths), "n": len(group)}
         for key, place in (("error", 1), ("own_error", 2)):
             row[key] = mean([pair[place] for pair in group])
             row[f"{key}_low"], row[f"{key}_high"] = wilson(row[key] * len(group), len(group))
@@ -107,10 +102,6 @@ def group_by_length(pairs: Sequence[Pair]) -> list[list[Pair]]:
         else:
             groups.append(group)
     return groups
-
-
-def _span(lengths: Sequence[int]) -> str:
-    return str(lengths[0]) if len(lengths) == 1 else f"{lengths[0]}-{lengths[-1]}"
 
 
 def _correlation(pairs: dict[str, list[Pair]]) -> list[str]:

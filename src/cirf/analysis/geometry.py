@@ -5,12 +5,14 @@ unrelated directions. With rows of one length it follows from the mean cosine ``
 c``. The rows are read from the model's files without loading the rest.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import load_file
 
 from cirf.analysis.accuracy import FUNCTIONAL
 from cirf.analysis.analysis import Analysis, AnalysisResult, MissingInputError
@@ -20,23 +22,19 @@ from cirf.errors import CirfError
 from cirf.pictures import table
 from cirf.pictures.canvas import Dot, draw_dots
 from cirf.pictures.table import Column, Table
+from cirf.recipe.schema import Backbone
 from cirf.store.files import parse_json
-
-if TYPE_CHECKING:
-    import numpy as np
+from cirf.user_code import may_run
 
 _WHOLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
 
 
 def functional_rows(folder: Path, size: int, run: Run) -> dict[str, np.ndarray]:
-    """The functional tokens' rows [K x d], float32: ``input``, and ``output`` if the model has a separate head.
-
-    ``folder``: a saved model; ``run`` has the settings of its backbone. ``CirfError`` if the model lacks one of the K tokens or
-    its files do not match.
-    """
+    """The functional tokens' rows [K x d], float32: ``input``, and ``output`` if the model has a separate head. ``folder``: a
+    saved model; ``run`` has the settings of its backbone. ``CirfError`` if the model lacks one of the K tokens or its files do
+    not match."""
     from cirf.lm.backbone import check_weights, load_tokenizer
-    from cirf.recipe.schema import Backbone
 
     check_weights(folder)
     section = Backbone.model_validate({**run.recipe["backbone"], "revision": None})
@@ -57,15 +55,11 @@ def functional_rows(folder: Path, size: int, run: Run) -> dict[str, np.ndarray]:
 
 def parameters(folder: Path) -> int | None:
     """The number of parameters of a saved model, by its tensors' headers; ``None`` if it has no safetensors."""
-    from math import prod
-
-    from safetensors import SafetensorError, safe_open
-
     total = 0
     for path in sorted(folder.glob("model*.safetensors")):
         try:
             with safe_open(path, framework="pt") as file:
-                total += sum(prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118 (not a mapping)
+                total += sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118 (not a mapping)
         except SafetensorError:
             raise CirfError(f"{path}: damaged, or no safetensors; `cirf run` makes the model again") from None
     return total or None
@@ -77,7 +71,6 @@ def _keys(folder: Path, section: Any) -> tuple[str | None, str | None]:
     from transformers import AutoModelForCausalLM
 
     from cirf.lm.backbone import load_config
-    from cirf.user_code import may_run
 
     config = load_config(folder, section)
     with torch.device("meta"):
@@ -90,8 +83,6 @@ def _keys(folder: Path, section: Any) -> tuple[str | None, str | None]:
 
 def _file(folder: Path, key: str) -> str | None:
     """The file of a tensor; ``None`` if it is in none."""
-    from safetensors import safe_open
-
     if (folder / _INDEX).is_file():
         found: str | None = parse_json((folder / _INDEX).read_text(encoding="utf-8"))["weight_map"].get(key)
         return found
@@ -103,8 +94,6 @@ def _file(folder: Path, key: str) -> str | None:
 
 def _read(path: Path, key: str, ids: Sequence[int]) -> np.ndarray:
     """Rows of a tensor; only the part of the file from the first to the last of them is read."""
-    from safetensors import safe_open
-
     first = min(ids)
     with safe_open(path, framework="pt") as file:
         part = file.get_slice(key)
@@ -154,18 +143,15 @@ def make(source: Source) -> AnalysisResult:
         "Cosine to its code, and the correlation of pairwise cosines before and after, are given if rows started at the codes.",
     ]
     if source.paper:
-        rows = rows + [_theirs(row) for row in published("geometry")]
-    table_of_rows = Table("geometry", "Geometry of the functional tokens' embeddings.", _COLUMNS, rows)
-    return AnalysisResult((table_of_rows,), pictures, notes)
+        for row in published("geometry"):  # one setting a row
+            values = {key: value for key, value in row.items() if key not in ("by", "value")}
+            rows.append(values | {row["by"]: row["value"], "matrix": "not said", "few": ""})
+    return AnalysisResult((Table("geometry", "Geometry of the functional tokens' embeddings.", _COLUMNS, rows),), pictures, notes)
 
 
 def measures(rows: np.ndarray) -> dict[str, float | None]:
-    """Bias share, mean and largest cosine of two rows [K x d]; ``None`` if undefined.
-
-    A row of zeros has no direction: it counts for the bias share and for no pair.
-    """
-    import numpy as np
-
+    """Bias share, mean and largest cosine of two rows [K x d]; ``None`` if undefined. A row of zeros has no direction: it counts
+    for the bias share and for no pair."""
     rows = np.asarray(rows, dtype=np.float64)
     norms = np.linalg.norm(rows, axis=1)
     mean_norm = float(norms.mean())
@@ -178,8 +164,6 @@ def measures(rows: np.ndarray) -> dict[str, float | None]:
 
 def pairwise_cosines(rows: np.ndarray) -> np.ndarray:
     """Cosines of all pairs of rows [K x d] that are not zero, each pair once: float64 [K (K - 1) / 2]."""
-    import numpy as np
-
     rows = np.asarray(rows, dtype=np.float64)
     norms = np.linalg.norm(rows, axis=1)
     unit = rows[norms > 0] / norms[norms > 0, None]
@@ -195,8 +179,7 @@ def _rows(run: Run) -> list[dict[str, Any]]:
     about = {
         "source": run.source,
         "backbone": model_name(run),
-        "representation": run.key("codebook.representation"),
-        "initialiser": run.key("codebook.initialiser"),
+        **{name: run.key(f"codebook.{name}") for name in ("representation", "initialiser")},
         "reassign": run.key("codebook.reassign") or "sinkhorn",
         "init": run.key("vocabulary.init"),
         "size": size,
@@ -204,7 +187,8 @@ def _rows(run: Run) -> list[dict[str, Any]]:
         "seed": run.key("seed"),
         "bias_chance": 1 / math.sqrt(size),
     }
-    codes = _codes(run)
+    path = run.file(run.codebook, "codebook.safetensors")
+    codes = None if path is None else load_file(path)["codes"]  # [K x d_e], float32
     found = functional_rows(folder, size, run)
     rows = [] if codes is None else [about | {"matrix": "codebook"} | measures(codes)]
     for matrix, after in found.items():
@@ -225,17 +209,7 @@ def _model(run: Run) -> Path | None:
     return None
 
 
-def _codes(run: Run) -> np.ndarray | None:
-    """The code vectors [K x d_e], float32."""
-    from safetensors.numpy import load_file
-
-    path = run.file(run.codebook, "codebook.safetensors")
-    return None if path is None else load_file(path)["codes"]
-
-
 def _kept(before: np.ndarray, after: np.ndarray) -> dict[str, float | None]:
-    import numpy as np
-
     lengths = np.linalg.norm(before, axis=1) * np.linalg.norm(after, axis=1)
     if not lengths.all():
         return {}
@@ -243,12 +217,6 @@ def _kept(before: np.ndarray, after: np.ndarray) -> dict[str, float | None]:
     first, last = pairwise_cosines(before), pairwise_cosines(after)
     spread = len(first) > 1 and first.std() > 0 and last.std() > 0
     return {"cosine": cosine, "kept": float(np.corrcoef(first, last)[0, 1]) if spread else None}
-
-
-def _theirs(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of the paper's table, which has one setting per row."""
-    values = {key: value for key, value in row.items() if key not in ("by", "value")}
-    return values | {row["by"]: row["value"], "matrix": "not said", "few": ""}
 
 
 def _pictures(rows: Sequence[dict[str, Any]]) -> dict[str, str]:
@@ -260,7 +228,8 @@ def _pictures(rows: Sequence[dict[str, Any]]) -> dict[str, str]:
     there = {_LOOKS[row["matrix"]] for row in rows}
     legend = {look: words for look, words in legend.items() if look in there}
     first = [members[0] for members in lines.values()]
-    labels = distinct_labels([{key: _short(key, row[key]) for key in _SETTINGS} for row in first])
+    words = {"size": "K", "seed": "seed", "init": "first rows", "initialiser": "first codes", "reassign": "reassigned"}
+    labels = distinct_labels([{key: f"{words.get(key, '')} {row[key]}".strip() for key in _SETTINGS} for row in first])
     pictures = {}
     for key, axis in _MEASURES.items():
         drawn = []
@@ -270,11 +239,6 @@ def _pictures(rows: Sequence[dict[str, Any]]) -> dict[str, str]:
         if any(marks for _, marks in drawn):
             pictures[key] = draw_dots(f"geometry-{key}", "", axis, drawn, "number", legend)
     return pictures
-
-
-def _short(key: str, value: Any) -> str:
-    words = {"size": "K", "seed": "seed", "init": "first rows", "initialiser": "first codes", "reassign": "reassigned"}
-    return f"{words[key]} {value}" if key in words else str(value)
 
 
 ANALYSIS = Analysis(

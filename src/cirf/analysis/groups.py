@@ -1,7 +1,5 @@
 """Runs of a sweep, grouped by what they share and distinguished by what they do not."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections import Counter
@@ -19,27 +17,15 @@ _NO_MATTER = (
     "notes",
     "methods",
     "codebook.sizes",
-    "evaluate.batch_size",
-    "evaluate.latency_questions",
-    "evaluate.latency_runs",
-    "evaluate.latency_warmup",
-    "evaluate.probes",
-    "evaluate.voting",
+    *(f"evaluate.{key}" for key in ("batch_size", "latency_questions", "latency_runs", "latency_warmup", "probes", "voting")),
 )
 """Keys that do not change codes, models and accuracies of a method."""
 
-_PRUNING = "compression"
-"""Keys that matter only to methods with pruned results."""
-
-_VARIANTS = "variants"
-"""Keys that matter only to a recipe's own variants."""
-
-PRUNED = ("cirf_zero", "cirf_fast", "cirf_faster", "cirf_lean")
-"""Those methods."""
-
+_PRUNING = "compression"  # keys that matter only to methods with pruned results
+_VARIANTS = "variants"  # keys that matter only to a recipe's own variants
+PRUNED = ("cirf_zero", "cirf_fast", "cirf_faster", "cirf_lean")  # the methods with pruned results
 _LONG = 48
-_LONGEST_NAME = 60
-"""Bytes of a file's name that are made of labels and paths; longer ones are cut, with a hash of the whole."""
+_LONGEST_NAME = 60  # bytes of a file's name that are made of labels and paths; longer ones are cut, with a hash of the whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +69,8 @@ def grouped(
         chosen = members if keep else one_each(members, keys)
         if keep(chosen) if keep else len(chosen) > 1:
             kept.append((json.loads(place), chosen))
-    return [
-        Group(label, chosen) for label, (_, chosen) in zip(distinct_labels([rest for rest, _ in kept], short), kept, strict=True)
-    ]
+    labels = distinct_labels([rest for rest, _ in kept], short)
+    return [Group(label, chosen) for label, (_, chosen) in zip(labels, kept, strict=True)]
 
 
 def one_each(runs: Sequence[Run], keys: Sequence[str]) -> list[Run]:
@@ -115,11 +100,8 @@ def distinct_labels(
     several: Sequence[Mapping[str, str]], short: Callable[[str, str], str] = lambda key, value: value
 ) -> list[str]:
     """A label of each by what differs between them: empty without a difference; with several, only the values unlike most, `base`
-    if there are none.
-
-    Whole values are compared; ``short`` abbreviates a key and its value. A missing key counts as a value. Equal labels, also as
-    file names, are numbered.
-    """
+    if there are none. Whole values are compared; ``short`` abbreviates a key and its value. A missing key counts as a value.
+    Equal labels, also as file names, are numbered."""
     keys = dict.fromkeys(key for one in several for key in one)
     differing = [key for key in keys if len({one.get(key) for one in several}) > 1]
     if not differing:
@@ -141,7 +123,6 @@ def distinct_labels(
 
 
 def values(run: Run, keys: Sequence[str]) -> tuple[Any, ...]:
-    """A run's values of the keys, as comparable plain values."""
     return tuple(value if isinstance(value := run.key(key), str | int | float) else json.dumps(value) for key in keys)
 
 
@@ -188,7 +169,6 @@ def _flat(recipe: Mapping[str, Any], above: str = "") -> dict[str, str]:
 
 
 def below(key: str, places: Sequence[str]) -> bool:
-    """Whether a dotted key is one of some places or below one."""
     return any(key == place or key.startswith(f"{place}.") for place in places)
 
 

@@ -5,8 +5,6 @@ its own name do not change its display name. Any other variant keeps the name th
 changes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -43,9 +41,7 @@ NAMES = {
 }
 """The display name of every method."""
 
-BASELINE = "sft_cot"
-"""Prose trained on the same rows: the reference for the others."""
-
+BASELINE = "sft_cot"  # prose trained on the same rows: the reference for the others
 _SETTINGS: tuple[tuple[str, Any, str], ...] = (
     ("form", "equations", ", equations"),
     ("codes", "single", ", one token"),
@@ -60,8 +56,7 @@ _SETTINGS: tuple[tuple[str, Any, str], ...] = (
 _NO_TRACE = frozenset(("direct", "direct_sft", "pause", "filler", "icot_si", "coconut", "codi", "sim_cot", "soft_cot", "sem_cot"))
 """Methods that write no reasoning before the answer: they answer directly or reason in vectors."""
 
-Variants = Mapping[str, Mapping[str, Any]]
-"""A recipe's ``variants``."""
+Variants = Mapping[str, Mapping[str, Any]]  # a recipe's `variants`
 
 
 def base(name: str, variants: Variants) -> str:
@@ -107,10 +102,8 @@ def describe(name: str, variants: Variants) -> str:
 
 
 def family(name: str, variants: Variants, functional: bool = False) -> str:
-    """``functional``, ``latent`` (latent or no reasoning) or ``prose``.
-
-    ``functional``: whether a method that is unknown here writes functional tokens.
-    """
+    """``functional``, ``latent`` (latent or no reasoning) or ``prose``. ``functional``: whether a method that is unknown here
+    writes functional tokens."""
     method = base(name, variants)
     if METHODS[method].functional if method in METHODS else functional:
         return "functional"
@@ -123,5 +116,4 @@ def titles_of(report: Mapping[str, Any]) -> dict[str, str]:
 
 
 def variants_of(report: Mapping[str, Any]) -> Variants:
-    found: Variants = (report.get("recipe") or {}).get("variants", {})
-    return found
+    return dict((report.get("recipe") or {}).get("variants", {}))

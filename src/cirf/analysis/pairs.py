@@ -4,8 +4,6 @@ In the picture methods are sorted by accuracy, and bars join runs of neighbours 
 two, as in the diagrams of critical differences (Demšar 2006), here by the paired test of each pair, Holm-corrected over all.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from math import fsum
@@ -39,19 +37,20 @@ _PAIR = (
     Column("p_holm", "p, Holm", "number"),
     Column("reading", "Reading"),
 )
-Tests = dict[tuple[str, str], Comparison]
-"""Comparisons by the names of two methods, the first at least as accurate as the second."""
+Tests = dict[tuple[str, str], Comparison]  # comparisons by the names of two methods, the first at least as accurate as the second
 
 
 def make(source: Source) -> AnalysisResult:
     """A row per pair of a run's methods in each domain and for each task, and a picture per run and domain."""
     runs = distinct(source.runs)
+    names = {str(run.folder.resolve()): run.name for run in runs}
+    labels = distinct_labels([{"run": folder} for folder in names], lambda _, folder: names[folder])  # in pictures and files
     rows: list[dict[str, Any]] = []
     by_task: list[dict[str, Any]] = []
     pictures: dict[str, str] = {}
     notes: list[str] = []
     repeated = False
-    for run, label in zip(runs, _labels(runs), strict=True):
+    for run, label in zip(runs, labels, strict=True):
         head = {"source": run.source, "backbone": model_name(run)}
         for domain, domain_title in DOMAINS.items():
             tasks = shared_by_all(run, domain == "in")
@@ -82,17 +81,9 @@ def make(source: Source) -> AnalysisResult:
     return AnalysisResult((pairs, pairs_tasks) if by_task else (pairs,), pictures, notes)
 
 
-def _labels(runs: Sequence[Run]) -> list[str]:
-    """The name of each run in pictures, with a number if another's name gives the same file."""
-    names = {str(run.folder.resolve()): run.name for run in runs}
-    return distinct_labels([{"run": folder} for folder in names], lambda _, folder: names[folder])
-
-
 def _answered(run: Run, tasks: Sequence[str]) -> tuple[dict[str, Shares], list[dict[str, Any]]]:
-    """Each method's answers to the tasks, for those that answered the same questions as most; and the names of the others.
-
-    Tasks and methods without rows do not count among the most.
-    """
+    """Each method's answers to the tasks, for those that answered the same questions as most; and the names of the others. Tasks
+    and methods without rows do not count among the most."""
     points = []
     for name in run.methods:
         answers = {task: found for task, found in shares(run, name, tasks).items() if found}
@@ -134,10 +125,7 @@ def _rows(head: Mapping[str, Any], tests: Tests) -> list[dict[str, Any]]:
             "difference": max(0.0, test.difference),  # of two that are equal it may be below by rounding
             "difference_low": test.interval.low,
             "difference_high": test.interval.high,
-            "wins": test.wins,
-            "losses": test.losses,
-            "p": test.p,
-            "p_holm": test.p_holm,
+            **{key: getattr(test, key) for key in ("wins", "losses", "p", "p_holm")},
             "reading": "above" if test.significant else "not significant",
         }
         for (first, second), test in tests.items()
@@ -145,10 +133,8 @@ def _rows(head: Mapping[str, Any], tests: Tests) -> list[dict[str, Any]]:
 
 
 def _picture(name: str, title: str, found: Mapping[str, Mapping[str, float]], tests: Tests, titles: Mapping[str, str]) -> str:
-    """Methods by accuracy with Wilson's intervals, and bars that join those without a significant difference.
-
-    ``titles``: display names of all methods, so that each looks the same in every picture of its run.
-    """
+    """Methods by accuracy with Wilson's intervals, and bars that join those without a significant difference. ``titles``: display
+    names of all methods, so that each looks the same in every picture of its run."""
     order = list(dict.fromkeys(method for pair in tests for method in pair))
     bars = together(order, lambda first, second: tests[first, second].significant)
     heading = wrap(f"{title}; bars join neighbours whose differences are not significant", _WIDE)

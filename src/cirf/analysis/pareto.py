@@ -4,8 +4,6 @@ A method is on the front if no other is at least as accurate and at least as che
 of point estimates: where their intervals overlap, it says little.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -20,17 +18,13 @@ from cirf.analysis.tradeoff import HALF, LONGEST, MethodPoint, PictureSize, draw
 from cirf.pictures.table import Column, Table, shown, with_ends
 from cirf.statistics import mean
 
-Point = dict[str, Any]
-"""A method's numbers on some tasks; keys that begin with ``_`` are for computing and in no table."""
-
+Point = dict[str, Any]  # a method's numbers on some tasks; keys that begin with `_` are for computing and in no table
 DOMAINS = {"in": "in domain", "out": "out of domain"}
 COSTS = {"seconds": "seconds an answer, one question at a time", "tokens": "generated tokens an answer"}
 """The axis labels of costs."""
 UNITS = {"seconds": "s", "tokens": "tokens"}
 
-_NAMED = 4
-"""Points that a sentence names, of those left out."""
-
+_NAMED = 4  # points that a sentence names, of those left out
 MEASURED = (
     Column("accuracy", "Accuracy, mean of tasks", "share", bounds=True),
     Column("seconds", "Time an answer", "seconds"),
@@ -114,7 +108,10 @@ def make(source: Source) -> AnalysisResult:
     names = model_names(runs)
     pictures: dict[str, str] = {}
     notes = ["Intervals are of 95 %: of means by the bootstrap over questions within their task, of a task Wilson's."]
-    for (backbone, domain), group in _grouped(points).items():
+    groups: dict[tuple[str, str], list[Point]] = {}
+    for point in points:
+        groups.setdefault((point["backbone"], point["domain"]), []).append(point)
+    for (backbone, domain), group in groups.items():
         title = f"{names[backbone]}, {DOMAINS[domain]}"
         equal, others = on_same_questions(group)
         mark_fronts(equal)
@@ -140,17 +137,17 @@ def make(source: Source) -> AnalysisResult:
 def _name(points: Sequence[Point]) -> None:
     """Give points of several runs a name for the picture: the method's title, and what distinguishes the run from most."""
     runs = distinct(point["_run"] for point in points)
-    summary = distinct_labels([settings(run) for run in runs], _word)
+
+    def word(key: str, value: str) -> str:
+        return str(json.loads(value)) if key == "codebook.representation" else short(key, value)
+
+    summary = distinct_labels([settings(run) for run in runs], word)
     labels = {run.folder: label for run, label in zip(runs, summary, strict=True) if label != "base"}
     titles = [(point["_run"].titles[point["kind"]], labels.get(point["_run"].folder)) for point in points]
     names = [", ".join(filter(None, parts)) for parts in titles]
     often = Counter(names)
     for point, name in zip(points, names, strict=True):
         point["_name"] = name if often[name] == 1 else point["method"]
-
-
-def _word(key: str, value: str) -> str:
-    return str(json.loads(value)) if key == "codebook.representation" else short(key, value)
 
 
 def mark_fronts(points: Sequence[Point]) -> None:
@@ -163,10 +160,11 @@ def mark_fronts(points: Sequence[Point]) -> None:
 def domain_points(run: Run, domain: str) -> list[Point]:
     """A run's methods over the tasks of a domain that all of them answered."""
     shared = shared_by_all(run, domain == "in")
-    return [_point(run, name, shared, domain) for name in run.methods] if shared else []
+    return [point_of(run, name, shared, domain) for name in run.methods] if shared else []
 
 
-def _point(run: Run, method: str, tasks: Sequence[str], domain: str) -> Point:
+def point_of(run: Run, method: str, tasks: Sequence[str], domain: str) -> Point:
+    """A run's method over some tasks."""
     scores = [run.methods[method]["tasks"][task] for task in tasks]
     answered = shares(run, method, tasks)
     accuracy, low, high = of_tasks(answered)
@@ -195,16 +193,12 @@ def _task_rows(run: Run) -> list[dict[str, Any]]:
             "method": method,
             "task": task,
             "domain": "in" if task in run.trained_on else "out",
-            "accuracy": summary["accuracy"],
+            **{key: summary[key] for key in ("accuracy", "n", "tokens", "truncated", "unparsed")},
             "accuracy_low": summary["interval"][0],
             "accuracy_high": summary["interval"][1],
             "accuracy_sd": summary.get("accuracy_sd"),
-            "n": summary["n"],
             "seconds": summary.get("latency_mean_s"),
             "seconds_sd": summary.get("latency_sd_s"),
-            "tokens": summary["tokens"],
-            "truncated": summary["truncated"],
-            "unparsed": summary["unparsed"],
         }
         for method, row in run.methods.items()
         for task, summary in row["tasks"].items()
@@ -241,7 +235,6 @@ def _with_spread(row: Mapping[str, Any], key: str) -> str:
 
 
 def _theirs(row: Mapping[str, Any], source: Source) -> dict[str, Any]:
-    """A row of the paper's main table as one of ours."""
     task = row["task"]
     known = any(task in run.trained_on for run in source.runs)
     return {
@@ -253,18 +246,9 @@ def _theirs(row: Mapping[str, Any], source: Source) -> dict[str, Any]:
     }
 
 
-def _grouped(points: Sequence[Point]) -> dict[tuple[str, str], list[Point]]:
-    groups: dict[tuple[str, str], list[Point]] = {}
-    for point in points:
-        groups.setdefault((point["backbone"], point["domain"]), []).append(point)
-    return groups
-
-
 def picture(points: Sequence[Point], title: str, cost: str, row: Sequence[Point] = (), size: PictureSize = HALF) -> str:
-    """Points with their intervals, the front as a line: up and to the left is better.
-
-    ``row``: points of all pictures in the same row, whose cost axis it shares.
-    """
+    """Points with their intervals, the front as a line: up and to the left is better. ``row``: points of all pictures in the same
+    row, whose cost axis it shares."""
     spots = [_spot(point, cost) for point in points]
     description = f"Accuracy against {COSTS[cost]}{title and f', {title}'}. {'; '.join(spot.description for spot in spots)}"
     name = f"{'beside-' if row else ''}{file_name(title)}-{cost}"

@@ -7,12 +7,12 @@ the step's own vector is about the irreducible part, and the loss of those that 
 model.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from cirf.analysis.accuracy import FUNCTIONAL
 from cirf.analysis.analysis import Analysis, AnalysisResult, MissingInputError
@@ -22,15 +22,8 @@ from cirf.pictures.table import Column, Table
 from cirf.statistics import interval, left_out
 from cirf.store.files import load_object
 
-if TYPE_CHECKING:
-    import numpy as np
-
-    from cirf.codebook.rows import Rows
-
 _FOLDS = 5
-_MOST = 6000
-"""Steps that are used, of whole rationales drawn by a seed: classifiers of hundreds of codes are slow."""
-
+_MOST = 6000  # steps that are used, of whole rationales drawn by a seed: classifiers of hundreds of codes are slow
 _STRENGTHS = (0.03, 0.3, 3.0)
 _PLACES = 8
 _WORDS = 2000
@@ -66,9 +59,7 @@ def make(source: Source) -> AnalysisResult:
     if run.training_codes and not (run.problems and run.codes):
         raise MissingInputError("codes with their questions")
     if len({question for (question, _), codes in run.training_codes.items() if codes}) < 2 * _FOLDS:
-        raise MissingInputError(
-            f"too few training questions have codes: {2 * _FOLDS} are needed at least (an archive keeps none)"
-        )
+        raise MissingInputError(f"too few training questions have codes, {2 * _FOLDS} are needed (an archive keeps none)")
     steps = gather(run, size)
     rows: list[dict[str, Any]] = [{"known": f"nothing (1 of {size})", "loss": math.log(size), "right": 1 / size} | _counts(steps)]
     for known, features in what_is_known(steps, size).items():
@@ -91,12 +82,11 @@ def make(source: Source) -> AnalysisResult:
 
 def gather(run: Run, size: int) -> StepTable:
     """The training steps of a run and the information about them."""
-    import numpy as np
-
     from cirf.codebook.centering import mean_of, represent
-    from cirf.codebook.rows import Picked
+    from cirf.codebook.rows import Picked, open_rows
 
-    vectors = _vectors(run)
+    path = run.file("embeddings", "embeddings.safetensors")
+    vectors = None if path is None else open_rows(path)[0].get("segments")
     begins = np.cumsum([0, *(len(codes) for codes in run.codes.values())])
     kept = [(place, where) for place, where in enumerate(run.codes) if where[0] in run.problems and run.codes[where]]
     order = np.random.default_rng(0).permutation(len(kept))
@@ -134,8 +124,6 @@ def gather(run: Run, size: int) -> StepTable:
 
 def what_is_known(steps: StepTable, size: int) -> Mapping[str, np.ndarray]:
     """Features [M x f] by the information they carry."""
-    import numpy as np
-
     place = np.eye(_PLACES)[np.minimum(steps.places, _PLACES - 1)]
     before, task = np.eye(size + 1)[steps.before], np.eye(int(steps.tasks.max()) + 1)[steps.tasks]
     found = {
@@ -168,7 +156,6 @@ def predicted(features: np.ndarray, codes: np.ndarray, questions: np.ndarray, si
 def _held_out(
     features: np.ndarray, codes: np.ndarray, size: int, parts: Sequence[tuple[np.ndarray, np.ndarray]], strength: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    import numpy as np
     from sklearn.linear_model import LogisticRegression
 
     losses, right = np.zeros(len(codes)), np.zeros(len(codes), dtype=bool)
@@ -186,8 +173,6 @@ def _held_out(
 
 def _mean(losses: np.ndarray, questions: np.ndarray) -> dict[str, Any]:
     """The mean loss with its interval, questions left out by groups."""
-    import numpy as np
-
     mean, each = float(losses.mean()), [losses[questions == question] for question in range(int(questions.max()) + 1)]
     without = left_out(each, lambda kept: [float(np.concatenate(kept).mean())])
     low, high = interval(mean, [found for (found,) in without])
@@ -225,14 +210,6 @@ def _question_words(texts: Sequence[str | None]) -> np.ndarray | None:
     except ValueError:  # no word occurs in two questions
         return None
     return 3 * found  # a row has length 1: as much weight as three of the other features
-
-
-def _vectors(run: Run) -> Rows | None:
-    """The segments' embeddings, read on access; ``None`` if they are gone."""
-    from cirf.codebook.rows import open_rows
-
-    path = run.file("embeddings", "embeddings.safetensors")
-    return None if path is None else open_rows(path)[0].get("segments")
 
 
 ANALYSIS = Analysis(

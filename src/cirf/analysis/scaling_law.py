@@ -13,12 +13,14 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from cirf.analysis.accuracy import FUNCTIONAL, kind, of_tasks
+import numpy as np
+
+from cirf.analysis.accuracy import FUNCTIONAL, kind, shares
 from cirf.analysis.analysis import Analysis, AnalysisResult, MissingInputError
 from cirf.analysis.groups import distinct, file_name, model_names, put, settings
-from cirf.analysis.pareto import COSTS, DOMAINS, Point, describe_point, on_same_questions, with_costs, without_answers
+from cirf.analysis.pareto import COSTS, DOMAINS, Point, describe_point, on_same_questions, point_of, with_costs, without_answers
 from cirf.analysis.source import Run, Source
 from cirf.evaluation.harness import by_question
 from cirf.pictures.canvas import SOFT, Mark, add, canvas, limits, marked, ticks
@@ -27,16 +29,8 @@ from cirf.pictures.table import Column, Table
 from cirf.statistics import NOISE, mean
 from cirf.store.files import parse_json
 
-if TYPE_CHECKING:
-    import numpy as np
-
-
-LEAST = 4
-"""Fewest points for a line: two always fit, and three hardly test it."""
-
-_ALIKE = 0.1
-"""Of token counts that differ by a smaller share a slope a doubling says nothing."""
-
+LEAST = 4  # fewest points for a line: two always fit, and three hardly test it
+_ALIKE = 0.1  # of token counts that differ by a smaller share a slope a doubling says nothing
 _UNITS = {"tokens": "doubling of the tokens", "seconds": "second"}
 _FITS = (
     Column("backbone", "Backbone"),
@@ -82,12 +76,14 @@ def make(source: Source) -> AnalysisResult:
             notes.append(f"{backbone}, {DOMAINS[domain]}: {len(others)} points answered other questions and are left out.")
         for cost in COSTS:
             known, unknown = with_costs(points, cost)
-            if cost == "tokens" and len(known) >= LEAST and _close([point[cost] for point in known]):
+            if len(known) < LEAST:
+                continue
+            values = [point[cost] for point in known]
+            if cost == "tokens" and max(values) < (1 + _ALIKE) * min(values):
                 notes.append(f"{backbone}, {DOMAINS[domain]}: the line against tokens is left out: {_CLOSE}.")
                 narrow = True
                 continue
-            found = _fitted(known, cost) if len(known) >= LEAST else None
-            if found is None:
+            if (found := _fitted(known, cost)) is None:
                 continue
             line, row = found
             fits.append({"backbone": backbone, "domain": domain, **row})
@@ -119,10 +115,6 @@ def make(source: Source) -> AnalysisResult:
 _CLOSE = f"the models' token counts differ by less than {_ALIKE:.0%}".replace("%", " %")
 
 
-def _close(values: Sequence[float]) -> bool:
-    return max(values) < (1 + _ALIKE) * min(values)
-
-
 def _gathered(source: Source) -> dict[tuple[str, str], list[Point]]:
     """Points by backbone and domain, each once: runs of the same settings, and evaluations taken over from another run, count
     once."""
@@ -138,23 +130,21 @@ def _gathered(source: Source) -> dict[tuple[str, str], list[Point]]:
                     continue
                 point |= {"backbone": names[str(run.key("backbone.model"))], "_settings": place}
                 others = seen.setdefault((str(run.key("backbone.model")), domain, name), [])
-                if not any(_same(point, other) for other in others):
+                if not any(_are_one(point, other) for other in others):
                     others.append(point)
                     found.setdefault((point["backbone"], domain), []).append(point)
     return found
 
 
-def _same(point: Point, other: Point) -> bool:
+def _are_one(point: Point, other: Point) -> bool:
     """Whether two points of a method are one evaluation."""
     answers = all(point[key] == other[key] for key in ("_correct", "_tokens", "gamma"))
     return answers and (point["_settings"] == other["_settings"] or point["_model"] == other["_model"])
 
 
 def _model(run: Run, name: str) -> str:
-    """Identifies the trained model of a method: its stage's key, else its folder.
-
-    A variant may answer with the model of another method; a stage that one run took over from another has the same key.
-    """
+    """Identifies the trained model of a method: its stage's key, else its folder. A variant may answer with the model of another
+    method; a stage that one run took over from another has the same key."""
     name = str((run.recipe.get("variants", {}).get(name) or {}).get("model") or name)
     taken = run.recipe.get("models", {}).get(name)
     folder = run.shown.at(f"models/{name}") if taken is None else Path(taken)
@@ -166,53 +156,30 @@ def _model(run: Run, name: str) -> str:
 
 
 def _point(run: Run, name: str, domain: str) -> Point | None:
-    by_task = {task: row for task, row in run.methods[name]["tasks"].items() if (task in run.trained_on) == (domain == "in")}
-    if not by_task:
+    tasks = [task for task in run.methods[name]["tasks"] if (task in run.trained_on) == (domain == "in")]
+    if not tasks:
         return None
-    answers = run.answers(name)
-    correct = {task: by_question(answers[task]) for task in by_task}
-    accuracy, low, high = of_tasks(correct)
-    tokens = {task: by_question(answers[task], "tokens") for task in by_task}
-    seconds = [row.get("latency_mean_s") for row in by_task.values()]
-    return {
-        "domain": domain,
+    tokens = {task: by_question(run.answers(name)[task], "tokens") for task in tasks}
+    pruning = {"cirf_fast": run.key("compression.fast"), "cirf_faster": run.key("compression.faster"), "cirf_zero": 0.0}
+    return point_of(run, name, tasks, domain) | {
         "run": run.name,
         "method": name,
         "size": run.key("codebook.size"),
-        "gamma": _gamma(run, name),
-        "accuracy": accuracy,
-        "accuracy_low": low,
-        "accuracy_high": high,
-        "tokens": mean([mean(list(values.values())) for values in tokens.values()]),
-        "seconds": None if None in seconds else mean([float(value) for value in seconds]),
+        "gamma": pruning.get(kind(run, name)),
         "_model": _model(run, name),
-        "_correct": correct,
-        "_asked": frozenset((task, name) for task, values in correct.items() for name in values),
+        "_correct": shares(run, name, tasks),
+        "tokens": mean([mean(list(values.values())) for values in tokens.values()]),
         "_tokens": tokens,
     }
 
 
-def _gamma(run: Run, name: str) -> float | None:
-    """The threshold of pruning; ``None`` for a method that has none."""
-    of = kind(run, name)
-    return 0.0 if of == "cirf_zero" else run.key(f"compression.{of.removeprefix('cirf_')}") if of in _PRUNED else None
-
-
-_PRUNED = ("cirf_fast", "cirf_faster")
-
-
 def _table(points: Sequence[Point], key: str) -> list[np.ndarray]:
-    """Of each task the values [P x n]."""
-    import numpy as np
-
     tasks = points[0][key]
     return [np.array([[point[key][task][name] for name in values] for point in points]) for task, values in tasks.items()]
 
 
 def _fitted(points: Sequence[Point], cost: str) -> tuple[LinearFit, dict[str, Any]] | None:
     """The line of a cost; ``None`` if all are equal. Residuals are written into the points."""
-    import numpy as np
-
     values = [point[cost] for point in points]
     if min(values) <= 0 or max(values) - min(values) < 1e-9 * max(values):
         return None
@@ -231,13 +198,7 @@ def _fitted(points: Sequence[Point], cost: str) -> tuple[LinearFit, dict[str, An
         "against": "log2 tokens" if cost == "tokens" else "seconds",
         "points": len(points),
         "models": len({point["_model"] for point in points}),
-        "slope": line.slope,
-        "slope_low": line.slope_low,
-        "slope_high": line.slope_high,
-        "intercept": line.intercept,
-        "r2": line.r2,
-        "r2_out": line.r2_out,
-        "p_line": line.p_line,
+        **{key: getattr(line, key) for key in ("slope", "slope_low", "slope_high", "intercept", "r2", "r2_out", "p_line")},
     }
     return line, row | {"reading": _reading(row)}
 
@@ -271,12 +232,9 @@ def _picture(points: Sequence[Point], line: LinearFit, name: str, title: str, co
     with canvas(4.9, 4.1, f"law-{name}") as (figure, out):
         axes = figure.add_subplot()
         axes.set_title(title, loc="left", fontsize=10, color=SOFT)
-        grid = 2 ** line.band[0] if cost == "tokens" else line.band[0]
         logarithmic = cost == "tokens"
-        xs = [point[cost] for point in points]
-        if logarithmic:
-            axes.set_xscale("log")
-        limits(axes, xs, logarithmic)
+        grid = 2 ** line.band[0] if logarithmic else line.band[0]
+        limits(axes, [point[cost] for point in points], logarithmic)
         axes.fill_between(grid, 100 * line.band[1], 100 * line.band[2], color="#c9ced8", alpha=0.55, linewidth=0, zorder=0)
         axes.plot(grid, [100 * line.at(x) for x in line.band[0]], color="#7d8592", linewidth=1.6, zorder=1)
         marks: list[Mark] = []
@@ -310,18 +268,14 @@ ANALYSIS = Analysis(
     make,
 )
 
-
 DRAWS = 2000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinearFit:
-    """``y = intercept + slope x`` by least squares.
-
-    ``r2``: share of the points' spread that it explains, ``None`` where they have none; ``r2_out``: the same where each point is
-    predicted by a line through the others; ``slope_low``, ``slope_high`` and ``band`` [3 x g] (places across, lower end, upper
-    end) are 95 % by the bootstrap; ``p_line``: see `lack_of_fit`.
-    """
+    """``y = intercept + slope x`` by least squares. ``r2``: share of the points' spread that it explains, ``None`` where they
+    have none; ``r2_out``: the same where each point is predicted by a line through the others; ``slope_low``, ``slope_high`` and
+    ``band`` [3 x g] (places across, lower end, upper end) are 95 % by the bootstrap; ``p_line``: see `lack_of_fit`."""
 
     intercept: float
     slope: float
@@ -337,13 +291,8 @@ class LinearFit:
 
 
 def drawn(tables: Sequence[np.ndarray], draws: int = DRAWS, seed: int = 0) -> np.ndarray:
-    """Unweighted means of tasks of every point with questions resampled: [draws x P].
-
-    ``tables``: of each task the values [P x n] of its questions. A draw takes the same questions for every point, as all points
-    answered the same.
-    """
-    import numpy as np
-
+    """Unweighted means of tasks of every point with questions resampled: [draws x P]. ``tables``: of each task the values [P x n]
+    of its questions. A draw takes the same questions for every point, as all points answered the same."""
     generator = np.random.default_rng(seed)
     total = np.zeros((draws, len(tables[0])))
     for values in tables:
@@ -356,11 +305,7 @@ def drawn(tables: Sequence[np.ndarray], draws: int = DRAWS, seed: int = 0) -> np
 
 def fit(x: np.ndarray, y: np.ndarray, drawn_x: np.ndarray, drawn_y: np.ndarray, resolution: float) -> LinearFit:
     """The line through points x, y [P], and its bands from those of each draw [draws x P]. ``x`` must not be all equal.
-
-    ``resolution``: half of what one more question adds to a height.
-    """
-    import numpy as np
-
+    ``resolution``: half of what one more question adds to a height."""
     intercept, slope = _least_squares(x[None], y[None])
     rest = y - (intercept[0] + slope[0] * x)
     spread = float(((y - y.mean()) ** 2).sum())
@@ -391,8 +336,6 @@ def lack_of_fit(rest: np.ndarray, drawn_rest: np.ndarray, resolution: float) -> 
     residuals are more certain than single points' intervals suggest. The measure is the sum of squares, each residual in units of
     its own spread, of at least ``resolution``, as few draws may show no spread.
     """
-    import numpy as np
-
     if np.abs(rest).max() < 1e-9:
         return None
     moved = drawn_rest - rest
@@ -404,8 +347,6 @@ def lack_of_fit(rest: np.ndarray, drawn_rest: np.ndarray, resolution: float) -> 
 
 def _least_squares(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Intercepts and slopes of many lines at once: x, y [n x P] to [n] each; a line without spread in x is level."""
-    import numpy as np
-
     across = x - x.mean(axis=1, keepdims=True)
     squares = (across**2).sum(axis=1)
     slope = np.divide((across * y).sum(axis=1), squares, out=np.zeros(len(y)), where=squares > 0)

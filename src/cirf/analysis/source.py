@@ -8,8 +8,6 @@ Traces are read here for display: ``<cirf><cirf_016>48<cirf_023>72</cirf>72`` is
 agree.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -23,14 +21,12 @@ from cirf.analysis.names import display_names
 from cirf.store.jsonl import read_rows
 from cirf.store.view import RunView
 
-PAPER = "paper"
-"""The source of rows from the paper."""
+PAPER = "paper"  # the source of rows from the paper
 
 
 @cache
-def _tables() -> dict[str, list[dict[str, Any]]]:
-    tables: dict[str, list[dict[str, Any]]] = json.loads((files("cirf.analysis") / "published.json").read_text(encoding="utf-8"))
-    return tables
+def _tables() -> Any:
+    return json.loads((files("cirf.analysis") / "published.json").read_text(encoding="utf-8"))
 
 
 def published(table: str) -> list[dict[str, Any]]:
@@ -39,16 +35,13 @@ def published(table: str) -> list[dict[str, Any]]:
 
 
 Row = dict[str, Any]
-Tables = Mapping[str, Sequence[Row]]
-"""Rows of an evaluation, by task."""
+Tables = Mapping[str, Sequence[Row]]  # rows of an evaluation, by task
 
 
 class Run:
-    """A run's folder, opened by its recipe.
-
-    ``name`` identifies it in a sweep; ``part`` and ``settings``: the sweep's part and the run's settings (dotted recipe keys),
-    empty for a run alone. ``collect`` gives the data of its report (``report.json``); ``warning``: a warning for the reader.
-    """
+    """A run's folder, opened by its recipe. ``name`` identifies it in a sweep; ``part`` and ``settings``: the sweep's part and
+    the run's settings (dotted recipe keys), empty for a run alone. ``collect`` gives the data of its report (``report.json``);
+    ``warning``: a warning for the reader."""
 
     def __init__(
         self,
@@ -69,14 +62,9 @@ class Run:
         self._coded: dict[int, Sequence[Row]] = {}
 
     @property
-    def of_sweep(self) -> bool:
-        """Whether it is one of a sweep's runs; one with the recipe's own values has no settings."""
-        return bool(self.part or self.settings)
-
-    @property
     def source(self) -> str:
-        """Its name in tables with the paper and other runs."""
-        return self.name if self.of_sweep else "this run"
+        """Its name in tables with the paper and other runs; one of a sweep's runs has a part or settings."""
+        return self.name if self.part or self.settings else "this run"
 
     @cached_property
     def data(self) -> Mapping[str, Any]:
@@ -93,10 +81,6 @@ class Run:
         for part in dotted.split("."):
             value = value.get(part) if isinstance(value, Mapping) else None
         return value
-
-    def has(self, stage: str) -> bool:
-        """Whether a stage is done by the recipe."""
-        return self.shown.at(stage).is_dir()
 
     def file(self, stage: str, name: str) -> Path | None:
         """A file of a finished stage; ``None`` if there is none."""
@@ -130,17 +114,10 @@ class Run:
 
     @cached_property
     def problems(self) -> Mapping[str, Row]:
-        """Training problems by id; those held out for validation are not among them."""
         return {row["id"]: row for row in self._rows("problems", "train.jsonl")}
 
     @cached_property
-    def segments(self) -> Mapping[tuple[str, int], list[str]]:
-        """Steps of each rationale, by problem and sample."""
-        return {(row["problem"], row["sample"]): row["segments"] for row in self._rows("segments", "segments.jsonl")}
-
-    @cached_property
     def rationales(self) -> Mapping[tuple[str, int], str]:
-        """Each rationale's text, by problem and sample."""
         return {(row["problem"], row["sample"]): row["text"] for row in self._rows("rationales", "rationales.jsonl")}
 
     @cached_property
@@ -159,7 +136,6 @@ class Run:
 
     @property
     def codebook(self) -> str:
-        """The stage of the codebook that models are trained with."""
         return f"codebook-{self.key('codebook.size')}"
 
     @cached_property
@@ -171,19 +147,16 @@ class Run:
         """Rationales that models are trained on, by the codebook of that size: ``problem``, ``sample``, ``task``, ``codes``."""
         if size not in self._coded:
             codes = self._rows(f"codebook-{size}", "codes.jsonl")
-            self._coded[size] = [
-                row | {"task": self.problems[row["problem"]]["task"]} for row in codes if row["problem"] in self.problems
-            ]
+            tasks = {name: problem["task"] for name, problem in self.problems.items()}
+            self._coded[size] = [row | {"task": tasks[row["problem"]]} for row in codes if row["problem"] in tasks]
         return self._coded[size]
 
     @cached_property
     def training_codes(self) -> Mapping[tuple[str, int], list[int]]:
-        """Codes of the rationales that models are trained on."""
         return {(row["problem"], row["sample"]): row["codes"] for row in self.coded(self.key("codebook.size"))}
 
     @cached_property
     def training_tasks(self) -> Mapping[str, str]:
-        """The tasks of these rationales' questions, by id."""
         return {row["problem"]: row["task"] for row in self.coded(self.key("codebook.size"))}
 
 
@@ -215,10 +188,8 @@ _END = re.compile(r"</(?:cirf|think)>")
 
 
 def read_codes(output: str) -> list[tuple[int | None, str]]:
-    """Each functional token of a trace with the text after it, up to the closing delimiter.
-
-    A token without a result has an empty text; text before the first token has ``None``.
-    """
+    """Each functional token of a trace with the text after it, up to the closing delimiter. A token without a result has an empty
+    text; text before the first token has ``None``."""
     body = _EDGE.sub("", _END.split(output, maxsplit=1)[0])
     before, *parts = _TOKEN.split(body)
     alone: list[tuple[int | None, str]] = [(None, before.strip())] if before.strip() else []
@@ -226,5 +197,4 @@ def read_codes(output: str) -> list[tuple[int | None, str]]:
 
 
 def is_functional(output: str) -> bool:
-    """Whether a text holds functional tokens at all."""
     return _TOKEN.search(output) is not None

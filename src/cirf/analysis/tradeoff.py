@@ -1,7 +1,5 @@
 """The picture of accuracy against cost: families of methods by colour, the Pareto front, names at the points that matter."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -9,15 +7,10 @@ from cirf.pictures.canvas import SOFT, Mark, canvas, gid, marked, ticks
 from cirf.pictures.placing import place_names
 from cirf.pictures.style import FAMILIES
 
-LONGEST = 44
-"""Characters at which a name is cut in a picture; the description and the table have the full names."""
-
-FEW = 6
-"""Up to this many points are all named in the picture; of more, those on the front or named anyway."""
-
+LONGEST = 44  # characters at which a name is cut in a picture; the description and the table have the full names
+FEW = 6  # up to this many points are all named in the picture; of more, those on the front or named anyway
 _ROOM = 0.06
-_LEAST = 10.0
-"""Fewest percentage points that the axis of accuracy spans."""
+_LEAST = 10.0  # fewest percentage points that the axis of accuracy spans
 
 
 class PictureSize(NamedTuple):
@@ -59,17 +52,17 @@ def draw(
     size: PictureSize = HALF,
     span: Sequence[float] = (),
 ) -> str:
-    """The SVG of points with their intervals: up and to the left is better.
-
-    ``labels`` are those of the axes, ``unit`` is that of the cost, ``span`` are further costs that the axis is to include.
-    """
+    """The SVG of points with their intervals: up and to the left is better. ``labels`` are those of the axes, ``unit`` is that of
+    the cost, ``span`` are further costs that the axis is to include."""
     costs = [*(spot.cost for spot in spots), *span]
     with canvas(size.width, size.height, name) as (figure, out):
         axes = figure.add_subplot()
         if title:
             axes.set_title(title, loc="left", fontsize=size.font, color=SOFT)
         logarithmic = _across(axes, costs)
-        axes.set_ylim(*_heights(spots))
+        low, high = min(spot.low for spot in spots), max(spot.high for spot in spots)
+        room = max(_ROOM * (high - low), (_LEAST - (high - low)) / 2)
+        axes.set_ylim(max(low - room, -2.0), min(high + room, 102.0))
         axes.set_xlabel(labels[0], fontsize=size.font)
         axes.set_ylabel(labels[1], fontsize=size.font)
         axes.tick_params(labelsize=size.font)
@@ -109,22 +102,14 @@ def _across(axes: Any, costs: Sequence[float]) -> bool:
     return False
 
 
-def _heights(spots: Sequence[MethodPoint]) -> tuple[float, float]:
-    """The ends of the axis of accuracy: those of the intervals, with some room."""
-    low, high = min(spot.low for spot in spots), max(spot.high for spot in spots)
-    room = max(_ROOM * (high - low), (_LEAST - (high - low)) / 2)
-    return max(low - room, -2.0), min(high + room, 102.0)
-
-
 def _legend(figure: Any, spots: Sequence[MethodPoint], size: PictureSize) -> None:
     """A line above the picture that names the families in it, where there are several."""
     from matplotlib.lines import Line2D
 
     looks = [look for family, look in FAMILIES.items() if any(spot.family == family for spot in spots)]
     if len(looks) > 1:
-        handles = [
-            Line2D([], [], label=look.title, markersize=size.font - 2, markeredgecolor="white", **look.point) for look in looks
-        ]
+        shape: dict[str, Any] = {"markersize": size.font - 2, "markeredgecolor": "white"}
+        handles = [Line2D([], [], label=look.title, **shape, **look.point) for look in looks]
         drawn: dict[str, Any] = {"frameon": False, "fontsize": size.font}
         drawn |= {"handletextpad": 0, "columnspacing": 0.9, "borderpad": 0}
         figure.legend(handles=handles, loc="outside upper left", ncols=len(looks), **drawn)

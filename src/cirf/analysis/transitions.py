@@ -6,14 +6,14 @@ two halves. The uncertainty of the next code, its entropy in bits, given the cod
 trace's order is determined by the codes.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from statistics import fmean, stdev
 from typing import Any
+
+import numpy as np
 
 from cirf.analysis.accuracy import FUNCTIONAL
 from cirf.analysis.analysis import Analysis, AnalysisResult, MissingInputError
@@ -120,12 +120,8 @@ def _entropy_row(where: str, sequences: Sequence[Sequence[int]]) -> dict[str, An
 
 
 def shuffled_entropies(sequences: Iterable[Sequence[int]], times: int = _SHUFFLES) -> list[float]:
-    """The entropy given the code before, of traces with the codes of each in random order, for each of some shuffles.
-
-    The order of the traces is no matter, that of the codes in each neither.
-    """
-    import numpy as np
-
+    """The entropy given the code before, of traces with the codes of each in random order, for each of some shuffles. The order
+    of the traces is no matter, that of the codes in each neither."""
     ordered = sorted(sorted(codes) for codes in sequences)
     states, codes = np.unique(np.concatenate(ordered), return_inverse=True)
     size, lengths = len(states) + 1, np.array([len(one) for one in ordered])
@@ -166,8 +162,6 @@ def _label(state: State, labels: dict[int, str]) -> str:
 
 def _picture(pairs: Counter[tuple[State, State]], labels: dict[int, str]) -> str:
     """Rows: before, columns: after, the darker the larger the share of what follows; the most frequent codes."""
-    import numpy as np
-
     often = _halves(pairs)[0]
     codes = sorted((state for state in often if isinstance(state, int)), key=lambda code: (-often[code], code))[:_DRAWN]
     rows: list[State] = [START, *codes]

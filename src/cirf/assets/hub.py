@@ -1,7 +1,5 @@
 """Models on the hub: fetched into the cache of the hub's library, with a one-line error."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 from collections.abc import Iterator
@@ -17,10 +15,8 @@ _CHATTER = ("huggingface_hub.utils._http", "huggingface_hub._snapshot_download")
 
 def snapshot(model: str, revision: str | None = None, progress: Progress = SILENT) -> Path:
     """The folder of a hub model in the hub's cache: settings, tokenizer and safetensors, fetched if they are not there.
-
     ``revision`` is a branch, a tag or a commit (``None``: the main branch). A hub that does not answer is tried once; then the
-    cache is used. Raises ``CirfError`` if neither gives the model.
-    """
+    cache is used. Raises ``CirfError`` if neither gives the model."""
     from huggingface_hub import snapshot_download
 
     try:

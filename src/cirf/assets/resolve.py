@@ -6,8 +6,6 @@ pre-tokenizer that the file only names (``tokenizer.ggml.pre``). So the weights 
 tokenizer is built here from the file's own lists.
 """
 
-from __future__ import annotations
-
 import fcntl
 import importlib
 import json
@@ -35,11 +33,9 @@ does not change the loss: 1.6697 against 1.6696 a token, with both in use 1.6687
 
 
 def convert_gguf(file: Path, folder: Path, progress: Progress) -> None:
-    """Write the model of a GGUF file into ``folder`` as a bfloat16 safetensors checkpoint with a fast tokenizer.
-
-    A separate output matrix that equals the embedding up to quantisation is dropped and tied, as the official configs
-    have it; raises ``CirfError`` if it is something else.
-    """
+    """Write the model of a GGUF file into ``folder`` as a bfloat16 safetensors checkpoint with a fast tokenizer. A separate
+    output matrix that equals the embedding up to quantisation is dropped and tied, as the official configs have it; raises
+    ``CirfError`` if it is something else."""
     with _quiet():
         config = _write_weights(file, folder, progress)
         _write_tokenizer(file, folder, config.max_position_embeddings)
@@ -111,10 +107,8 @@ _ROLES = {"bos": "bos", "eos": "eos", "pad": "padding", "unk": "unknown"}
 
 
 def _tokenizer(tokens: list[str], types: list[int], merges: list[str], pre: str) -> Any:
-    """A byte-level BPE tokenizer as published with the model.
-
-    Padding rows of the file (type unused) are not tokens, so new ones take their ids.
-    """
+    """A byte-level BPE tokenizer as published with the model. Padding rows of the file (type unused) are not tokens, so new ones
+    take their ids."""
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers
     from tokenizers.models import BPE
 
@@ -124,9 +118,8 @@ def _tokenizer(tokens: list[str], types: list[int], merges: list[str], pre: str)
     if pre == "qwen2":
         tokenizer.normalizer = normalizers.NFC()
         split = pre_tokenizers.Split(Regex(_QWEN2), behavior="isolated", invert=False)
-        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-            [split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
-        )
+        bytes_of = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, bytes_of])
     elif pre == "smollm":
         digits = pre_tokenizers.Digits(individual_digits=True)
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence([digits, pre_tokenizers.ByteLevel(add_prefix_space=False)])
@@ -154,8 +147,7 @@ def _tensors_counted(name: str, progress: Progress) -> Iterator[None]:
                 yield tensor
                 advance(1)
 
-    theirs = reader.tqdm
-    reader.tqdm = counted
+    theirs, reader.tqdm = reader.tqdm, counted
     try:
         yield
     finally:
@@ -257,14 +249,7 @@ def _marker(asset: Asset) -> dict[str, Any]:
     return {"file": asset.file, "sha256": asset.sha256, "format": FORMAT}
 
 
-def _hashes(folder: Path) -> dict[str, str]:
-    """SHA-256 of each file of a new model, by its path within the folder."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {path.relative_to(folder).as_posix(): hash_file(path) for path in files}
-
-
 def _is_whole(folder: Path) -> bool:
-    """Whether a model's files still have the hashes of the conversion."""
     if folder in VERIFIED:
         return True
     try:
@@ -310,7 +295,8 @@ def _make(asset: Asset, folder: Path, downloads: Path, progress: Progress) -> No
         convert_gguf(file, made, progress)
     else:
         shutil.unpack_archive(file, made, "zip")
-    (made / _FILES).write_text(to_json(_hashes(made)))
+    files = sorted(path for path in made.rglob("*") if path.is_file())
+    (made / _FILES).write_text(to_json({path.relative_to(made).as_posix(): hash_file(path) for path in files}))
     (made / _MARKER).write_text(to_json(_marker(asset)))
     if folder.exists():
         shutil.rmtree(folder)

@@ -51,7 +51,7 @@ def recipes(name: str | None, schema: bool, as_json: bool) -> None:
 
 
 def sweeps(as_json: bool) -> None:
-    from cirf.recipe.sweep_load import load, shipped
+    from cirf.recipe.sweep import load, shipped
 
     rows: list[dict[str, Any]] = []
     for name, path in shipped().items():

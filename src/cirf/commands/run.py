@@ -256,7 +256,7 @@ def write_report(folder: Path, as_json: bool) -> None:
 
 
 def _print_report(folder: Path, data: dict[str, Any]) -> None:
-    from cirf.report.data.settings import seen_before
+    from cirf.report.data.measures import seen_before
 
     print_methods(data)
     for line in _by_majority(data["voting"]):

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from cirf.commands.run import checked, default_folder, resolved
 from cirf.errors import CirfError
-from cirf.recipe import sweep_load as sweep_io
+from cirf.recipe import sweep as sweep_io
 from cirf.recipe.load import open_run
-from cirf.recipe.sweep_load import LoadedSweep, Point
+from cirf.recipe.sweep import LoadedSweep, Point
 from cirf.store.files import hash_json, parse_json
 from cirf.store.run_folder import RunFolder, StagePlan
 

@@ -26,12 +26,9 @@ from cirf.lm.decoding.prefix_cache import joined
 from cirf.lm.training.batches import Feature
 from cirf.lm.training.loss import IGNORED, only_at, summed, target_logits
 
-KeysValues = list[tuple[torch.Tensor, torch.Tensor]]
-"""A row's keys and values [h x s x d], a pair a layer."""
-
+KeysValues = list[tuple[torch.Tensor, torch.Tensor]]  # a row's keys and values [h x s x d], a pair a layer
 _COPIED = 16
-_CALL = 64
-"""Tokens that a processor computes in the time a call takes apart from them; an accelerator needs full batches."""
+_CALL = 64  # tokens that a processor computes in the time a call takes apart from them; an accelerator needs full batches
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +53,6 @@ class RowParts:
         return cls(ids[: first + 1], tuple(ids[place] for place in marks), results, end, ids[last + 1 : -1])
 
     def tokens(self) -> tuple[int, ...]:
-        """Tokens of each step's result."""
         return tuple(map(len, self.results))
 
 
@@ -72,10 +68,8 @@ class _Row:
 
 
 class _Memory(NamedTuple):
-    """The stored results of a computed trace: its steps, keys and values, each kept result's loss.
-
-    ``cache`` holds what comes after the first ``shared`` tokens; those are in the memory that the trace was computed from.
-    """
+    """The stored results of a computed trace: its steps, keys and values, each kept result's loss. ``cache`` holds what comes
+    after the first ``shared`` tokens; those are in the memory that the trace was computed from."""
 
     kept: tuple[int, ...]
     cache: KeysValues
@@ -201,8 +195,7 @@ class TraceScorer:
         self._remember(rows, made.past_key_values if self._caching else None, past, [results for results, _ in sums])
         return [
             Losses(
-                sum(answer) / max(1, len(answer)),
-                row.before + sum(results.values()) + sum(answer) if self._whole else math.nan,
+                sum(answer) / max(1, len(answer)), row.before + sum(results.values()) + sum(answer) if self._whole else math.nan
             )
             for row, (results, answer) in zip(rows, sums, strict=True)
         ]
@@ -239,11 +232,9 @@ class TraceScorer:
 
 
 def _batches(order: Sequence[int], rows: Sequence[_Row], limit: int, call: int) -> list[list[int]]:
-    """The cheapest cut of ``order`` (the longest first) into batches, each of at least one row.
-
-    A batch costs its tokens, padding included, and ``call`` tokens more. It computes at most ``limit`` tokens and copies at
-    most ``_COPIED`` times as many that its rows share.
-    """
+    """The cheapest cut of ``order`` (the longest first) into batches, each of at least one row. A batch costs its tokens, padding
+    included, and ``call`` tokens more. It computes at most ``limit`` tokens and copies at most ``_COPIED`` times as many that its
+    rows share."""
     best: list[tuple[int, int]] = [(0, 0)]  # by number of rows batched: what that costs, and where the last batch begins
     for stop in range(1, len(order) + 1):
         found, past = (sys.maxsize, stop - 1), 0

@@ -25,19 +25,15 @@ from cirf.records import Record
 if TYPE_CHECKING:
     from cirf.compression.scorer import TraceScorer
 
-Selector = Literal["greedy", "joint"]
-"""What the search minimises: see `objective`."""
-
+Selector = Literal["greedy", "joint"]  # what the search minimises: see `objective`
 TIE = 1e-4
 """Losses (nats) that differ by less count as equal: of equal removals the earliest step's is taken, and equal is no rise."""
 
 
 class Losses(NamedTuple):
-    """A scoring model's losses of a trace: negative log-likelihoods in nats, the functional tokens being given.
-
-    ``answer``: mean over the answer's tokens. ``written``: sum over the tokens of the trace's results and of the answer; ``nan``
-    from a scorer that does not compute it.
-    """
+    """A scoring model's losses of a trace: negative log-likelihoods in nats, the functional tokens being given. ``answer``: mean
+    over the answer's tokens. ``written``: sum over the tokens of the trace's results and of the answer; ``nan`` from a scorer
+    that does not compute it."""
 
     answer: float
     written: float
@@ -70,10 +66,8 @@ class Removal(Record):
 
 @dataclass(frozen=True, slots=True)
 class Path(Record):
-    """The removals of one trace in their order; ``tokens`` and ``loss`` are those with all results.
-
-    The last removal may be one that costs more than the limit the search was given: the search stopped there.
-    """
+    """The removals of one trace in their order; ``tokens`` and ``loss`` are those with all results. The last removal may be one
+    that costs more than the limit the search was given: the search stopped there."""
 
     problem: str
     sample: int
@@ -122,12 +116,9 @@ def price_for(paths: Sequence[Path], tokens: float) -> float:
 
 
 def objective(selector: Selector, losses: Losses) -> float:
-    """The number that the search keeps low.
-
-    ``greedy``: the answer's mean loss, as the paper has it. ``joint``: the loss of all that the model has to write by
-    itself. The answer's loss with the right results standing there says nothing about whether the model would get them
-    right: a last result equal to the answer makes every result before it look useless.
-    """
+    """The number that the search keeps low. ``greedy``: the answer's mean loss, as the paper has it. ``joint``: the loss of all
+    that the model has to write by itself. The answer's loss with the right results standing there says nothing about whether the
+    model would get them right: a last result equal to the answer makes every result before it look useless."""
     return losses.answer if selector == "greedy" else losses.written
 
 
@@ -146,10 +137,8 @@ def cheapest(rises: Sequence[float]) -> int:
 
 
 def search(items: Sequence[SearchItem], scorer: TraceScorer, selector: Selector, limit: float) -> list[Path]:
-    """The greedy removals of every item, until one costs more than ``limit`` or no result is left.
-
-    All items are searched together, so that a scorer always gets many traces at once.
-    """
+    """The greedy removals of every item, until one costs more than ``limit`` or no result is left. All items are searched
+    together, so that a scorer always gets many traces at once."""
     start = [Query(place, tuple(step for step, count in enumerate(item.tokens) if count)) for place, item in enumerate(items)]
     current = dict(zip(start, scorer.score(start), strict=True)) if start else {}
     scorer.settle(start)
@@ -162,10 +151,8 @@ def search(items: Sequence[SearchItem], scorer: TraceScorer, selector: Selector,
         going: dict[Query, Losses] = {}
         for query, losses in current.items():
             tokens = items[query.item].tokens
-            rises = [
-                rise(selector, losses, scored[candidate], tokens[step])
-                for step, candidate in zip(query.kept, candidates[query], strict=True)
-            ]
+            removals_of = zip(query.kept, candidates[query], strict=True)
+            rises = [rise(selector, losses, scored[candidate], tokens[step]) for step, candidate in removals_of]
             place = cheapest(rises)
             chosen = candidates[query][place]
             cost, loss = round(rises[place], 6), round(objective(selector, scored[chosen]), 6)

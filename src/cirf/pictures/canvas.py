@@ -33,25 +33,12 @@ def canvas(width: float, height: float, salt: str) -> Iterator[tuple[Figure, lis
     from matplotlib.figure import Figure
 
     settings: dict[str, Any] = {
-        "svg.hashsalt": salt,
-        "svg.fonttype": "none",
-        "font.family": "sans-serif",
-        "font.sans-serif": ["DejaVu Sans"],
-        "font.size": 10,
-        "axes.edgecolor": GRID,
-        "axes.labelcolor": SOFT,
-        "axes.grid": True,
-        "axes.axisbelow": True,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "grid.color": GRID,
-        "text.color": INK,
-        "xtick.color": SOFT,
-        "ytick.color": SOFT,
+        "svg.hashsalt": salt, "svg.fonttype": "none", "font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans"],
+        "font.size": 10, "axes.edgecolor": GRID, "axes.labelcolor": SOFT, "axes.grid": True, "axes.axisbelow": True,
+        "axes.spines.top": False, "axes.spines.right": False, "grid.color": GRID, "text.color": INK, "xtick.color": SOFT,
+        "ytick.color": SOFT, "xtick.minor.size": 0, "xtick.minor.width": 0,
         "text.parse_math": False,  # a dollar sign in a label is a dollar sign
-        "xtick.minor.size": 0,
-        "xtick.minor.width": 0,
-    }
+    }  # fmt: skip
     out: list[str] = []
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
@@ -92,6 +79,7 @@ def _inline(svg: str, description: str, salt: str) -> str:
 def limits(axes: Axes, xs: Sequence[float], logarithmic: bool) -> None:
     """Room around the outermost points; an axis that is not logarithmic begins at zero."""
     if logarithmic:
+        axes.set_xscale("log")
         room = (max(xs) / min(xs)) ** 0.16
         axes.set_xlim(min(xs) / room, max(xs) * room)
     else:
@@ -163,8 +151,7 @@ def themed(svg: str, colours: Mapping[str, str]) -> str:
     return re.sub(r"((?:fill|stroke): )(#[0-9a-f]{6})\b", variable, svg)
 
 
-_WIDE = 24
-"""Letters of a label on one line."""
+_WIDE = 24  # letters of a label on one line
 
 
 class Dot(NamedTuple):
@@ -185,7 +172,6 @@ class MarkStyle(NamedTuple):
 
     @property
     def point(self) -> dict[str, Any]:
-        """What draws its mark alone, for ``axes.plot``."""
         face = self.colour if self.filled else "white"
         return {"marker": self.marker, "linestyle": "none", "color": self.colour, "markerfacecolor": face}
 
@@ -199,12 +185,7 @@ LOOKS = {
 
 
 def draw_dots(
-    name: str,
-    title: str,
-    axis: str,
-    lines: Sequence[tuple[str, Sequence[Dot]]],
-    form: Form,
-    legend: dict[str, str] | None = None,
+    name: str, title: str, axis: str, lines: Sequence[tuple[str, Sequence[Dot]]], form: Form, legend: dict[str, str] | None = None
 ) -> str:
     """A line a label with its marks; ``axis`` is what they measure, ``legend`` says what the looks mean."""
     scale = 100 if form in ("share", "points") else 1

@@ -37,23 +37,14 @@ for _step in _STEPS:
         _PLACES += [_Place(24, _up, "left", "center"), _Place(-24, _up, "right", "center")]
         _PLACES += [_Place(0, _up, "center", "bottom" if _up > 0 else "top")]
 
-_LEAD = 20
-"""A name that is farther from its point, in points, gets a line to it."""
-
-_FAR = 12.0
-"""How much worse a point of distance is than a square pixel of a line that is covered."""
-
+_LEAD = 20  # a name that is farther from its point, in points, gets a line to it
+_FAR = 12.0  # how much worse a point of distance is than a square pixel of a line that is covered
 _MARK, _NAME, _OUTSIDE, _BEYOND = 4.0, 6.0, 8.0, 64.0
 """How much worse it is to cover a mark or a name, and to leave the axes or the picture, than to cover a line."""
 
-_NEAR = 150.0
-"""How much worse a name is next to another mark, which would seem to be the one named."""
-
-_ROUNDS = 3
-"""How often each name is placed again given the others."""
-
-_DOTS = 12
-"""Number of places at which a line between two corners is kept clear."""
+_NEAR = 150.0  # how much worse a name is next to another mark, which would seem to be the one named
+_ROUNDS = 3  # how often each name is placed again given the others
+_DOTS = 12  # number of places at which a line between two corners is kept clear
 
 
 def place_names(
@@ -63,12 +54,9 @@ def place_names(
     lines: Sequence[Line2D] = (),
     font: float = 10,
 ) -> None:
-    """Write each point's name at the nearest place where it covers little and stays inside.
-
-    A point is its place across and up, the lower and upper end of its bar, its name and its colour; ``lines`` are to stay
-    uncovered too, ``font`` is the size of the text in points. Each name gets the gid of its point (`canvas.gid`); an empty one is
-    left out.
-    """
+    """Write each point's name at the nearest place where it covers little and stays inside. A point is its place across and up,
+    the lower and upper end of its bar, its name and its colour; ``lines`` are to stay uncovered too, ``font`` is the size of the
+    text in points. Each name gets the gid of its point (`canvas.gid`); an empty one is left out."""
     settle(figure)
     marks, slight = _covered(axes, points, lines)
     tried = {
@@ -118,7 +106,8 @@ def _tries(
     others = marks[:number] + marks[number + 1 :]
     renderer = figure._get_renderer()  # type: ignore[attr-defined]
     inside, found = axes.get_window_extent(renderer), []
-    for name in _written(title):
+    broken = [title.replace(mark, f"{mark.rstrip()}\n", 1) for mark in (", ", " + ", " with ") if mark in title]
+    for name in (title, *broken):  # on one line, and on two where there is a place to break
         text = axes.annotate(name, point, (0, 0), textcoords="offset points", **_look("black", font))
         size = text.get_window_extent(renderer)
         text.remove()
@@ -167,12 +156,6 @@ def _covered(
         for start, end in pairwise(corners):
             slight += [Bbox.from_extents(*(at - 3), *(at + 3)) for at in np.linspace(start, end, _DOTS)]
     return marks, slight
-
-
-def _written(title: str) -> list[str]:
-    """A name on one line, and on two where it has a place to break."""
-    broken = [title.replace(mark, f"{mark.rstrip()}\n", 1) for mark in (", ", " + ", " with ") if mark in title]
-    return [title, *broken]
 
 
 def _box(point: Any, place: _Place, size: Bbox, scale: float) -> Bbox:

@@ -4,8 +4,6 @@ The colours of methods were searched for by the least distance of any two (CIELA
 blindness by the matrices of Machado et al. 2009), at a contrast of at least 4.5 to their background.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -22,7 +20,6 @@ class Style(NamedTuple):
 
     @property
     def point(self) -> dict[str, Any]:
-        """What draws its marker alone, for ``axes.plot``."""
         return {"marker": self.marker, "linestyle": "none", "color": self.colour}
 
 
@@ -51,7 +48,6 @@ _SPARE = (
 _MARKERS: tuple[str | tuple[int, int, int], ...] = (">", "d", "*", "8", (3, 1, 0), (4, 1, 45))
 """All of them filled: their edges are the ground's. The last two are stars of three and four points."""
 
-
 FAMILIES = {
     "prose": Style("prose", "#9b310a", "s", "#ff7907"),
     "latent": Style("latent or no reasoning", "#666b78", "^", "#aeb4c2"),
@@ -71,10 +67,8 @@ def style(name: str, names: list[str], titles: Mapping[str, str] | None = None) 
 
 
 def family_style(name: str, variants: Mapping[str, Mapping[str, Any]], functional: bool = False) -> Style:
-    """The looks of the family of a method (see `names.family`)."""
     return FAMILIES[family(name, variants, functional)]
 
 
 def every_style() -> list[Style]:
-    """All looks that a method can have."""
     return [*(Style("", *look) for look in STYLES.values()), *(Style("", colour, "", dark) for colour, dark in _SPARE)]

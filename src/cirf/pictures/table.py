@@ -12,8 +12,6 @@ A worked example::
 Codebooks with few training segments per code are marked in every table with K.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Mapping, Sequence
@@ -24,67 +22,27 @@ Form = Literal["text", "count", "number", "share", "points", "seconds", "list"]
 """How a value is shown: ``share`` 0.538 as 53.8 %, ``points`` a difference of shares with its sign, ``list`` lines."""
 
 _LATEX = {
-    "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "$": r"\$",
-    "&": r"\&",
-    "#": r"\#",
-    "%": r"\%",
-    "_": r"\_",
-    "^": r"\textasciicircum{}",
-    "~": r"\textasciitilde{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-}
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
+    "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}",
+}  # fmt: skip
 _NARROW = 6  # columns that fit one column of a page
 _TALL = 34  # lines that fit a page with their caption, in LaTeX's \small, up to 12 points
 _HELD = 12  # tables that LaTeX holds back for a place, of 18 in older ones
 _SPACE = "\N{NO-BREAK SPACE}"
 _SIGNS = {
-    _SPACE: "~",
-    "–": "--",
-    "—": "---",
-    "…": r"\ldots{}",
-    "’": "'",
-    "‘": "`",
-    "“": "``",
-    "”": "''",
-    "−": "$-$",
-    "×": r"$\times$",
-    "÷": r"$\div$",
-    "·": r"$\cdot$",
-    "±": r"$\pm$",
-    "≤": r"$\leq$",
-    "≥": r"$\geq$",
-    "≠": r"$\neq$",
-    "≈": r"$\approx$",
-    "√": r"$\surd$",
-    "→": r"$\to$",
-    "⇒": r"$\Rightarrow$",
-    "∞": r"$\infty$",
-    "°": r"$^\circ$",
-    "²": "$^2$",
-    "³": "$^3$",
-    "½": "$1/2$",
-    "α": r"$\alpha$",
-    "β": r"$\beta$",
-    "γ": r"$\gamma$",
-    "λ": r"$\lambda$",
-    "π": r"$\pi$",
-    "₂": "$_2$",
-    "€": r"EUR~",
-    "£": r"\pounds{}",
-}
+    _SPACE: "~", "–": "--", "—": "---", "…": r"\ldots{}", "’": "'", "‘": "`", "“": "``", "”": "''", "−": "$-$",
+    "×": r"$\times$", "÷": r"$\div$", "·": r"$\cdot$", "±": r"$\pm$", "≤": r"$\leq$", "≥": r"$\geq$", "≠": r"$\neq$",
+    "≈": r"$\approx$", "√": r"$\surd$", "→": r"$\to$", "⇒": r"$\Rightarrow$", "∞": r"$\infty$", "°": r"$^\circ$", "²": "$^2$",
+    "³": "$^3$", "½": "$1/2$", "α": r"$\alpha$", "β": r"$\beta$", "γ": r"$\gamma$", "λ": r"$\lambda$", "π": r"$\pi$",
+    "₂": "$_2$", "€": r"EUR~", "£": r"\pounds{}",
+}  # fmt: skip
 """Characters that pdflatex does not know; other scripts need lualatex or xelatex."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: its key in the rows, its title, how its values are shown.
-
-    ``bounds``: the rows hold the ends of an interval too, as ``KEY_low`` and ``KEY_high``, in the value's own unit.
-    """
+    """A column: its key in the rows, its title, how its values are shown. ``bounds``: the rows hold the ends of an interval too,
+    as ``KEY_low`` and ``KEY_high``, in the value's own unit."""
 
     key: str
     title: str
@@ -93,7 +51,6 @@ class Column:
 
     @property
     def numeric(self) -> bool:
-        """Whether values are right-aligned."""
         return self.form not in ("text", "list")
 
     def show(self, row: Mapping[str, Any]) -> str:
@@ -116,7 +73,7 @@ class Table:
 
     def keys(self) -> list[str]:
         """Every value's key, in the order of the columns, ends of intervals after their value."""
-        return [key for column in self.columns for key in (column.key, *_ends(column))]
+        return [column.key + end for column in self.columns for end in ("", *(("_low", "_high") if column.bounds else ()))]
 
     def varying(self) -> list[Column]:
         """The columns whose values are not all the same, or all of them in a table of one row or of rows all alike."""
@@ -127,12 +84,10 @@ class Table:
         """Titles and values of the other columns that hold anything."""
         varying = self.varying()
         rest = [column for column in self.columns if column not in varying]
-        return [
-            (column.title, column.show(self.rows[0])) for column in rest if self.rows[0].get(column.key) not in (None, "", [])
-        ]
+        row = next(iter(self.rows), {})
+        return [(column.title, column.show(row)) for column in rest if row.get(column.key) not in (None, "", [])]
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON: the values unchanged."""
         columns = [{"key": column.key, "title": column.title, "form": column.form} for column in self.columns]
         rows = [{key: row.get(key) for key in self.keys()} for row in self.rows]
         return {"name": self.name, "caption": self.caption, "columns": columns, "rows": rows}
@@ -146,11 +101,9 @@ class Table:
         return out.getvalue()
 
     def to_latex(self) -> str:
-        """A ``table`` with booktabs' rules, everything escaped; what is the same in all rows is in its caption.
-
-        One of many columns goes over both columns of a page; what is wider than its place is made as small as it must be
-        (graphicx). One of more rows than a page takes is parted into tables of the same columns, a page each.
-        """
+        """A ``table`` with booktabs' rules, everything escaped; what is the same in all rows is in its caption. One of many
+        columns goes over both columns of a page; what is wider than its place is made as small as it must be (graphicx). One of
+        more rows than a page takes is parted into tables of the same columns, a page each."""
         columns = self.varying()
         caption = " ".join([self.caption, *(f"{title}: {value}." for title, value in self.constant())])
         parts = _pages([self._latex_rows(columns, row) for row in self.rows])
@@ -221,7 +174,6 @@ def with_ends(value: Any, low: Any, high: Any, form: Form) -> str:
 
 
 def shown(value: Any, form: Form) -> str:
-    """A value in words."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if form == "share":
@@ -238,13 +190,8 @@ def shown(value: Any, form: Form) -> str:
 
 
 def escape(text: str) -> str:
-    """A text for LaTeX: nothing in it is a command."""
     known = _LATEX | _SIGNS
     return "".join(known.get(letter, letter) for letter in text.replace("\n", " "))
-
-
-def _ends(column: Column) -> tuple[str, ...]:
-    return (f"{column.key}_low", f"{column.key}_high") if column.bounds else ()
 
 
 def _plain(value: Any) -> Any:
@@ -254,13 +201,10 @@ def _plain(value: Any) -> Any:
     return value.replace("\r\n", "\n").replace("\r", "\n") if isinstance(value, str) else value
 
 
-FEW = 10
-"""Codebooks with fewer training segments a code than this are marked."""
-
+FEW = 10  # codebooks with fewer training segments a code than this are marked
 FEW_COLUMN = Column("few", "Few segments")
 FEW_NOTE = f"Marked as of few segments: codebooks with fewer than {FEW} training segments a code."
 
 
 def few_mark(segments: int, size: int) -> str:
-    """The value of the column: ``few`` where M / K is under `FEW`, else nothing."""
     return "few" if segments < FEW * size else ""

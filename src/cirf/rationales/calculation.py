@@ -6,8 +6,6 @@ bracket after a number, a quotient of quotients, roots, powers, unknowns, times,
 continues after a sign or a number (``30 + another 4*5``).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
@@ -21,7 +19,7 @@ _TERM = re.compile(
     r"""(?P<number>[$£€]?(?:\d{1,3}(?:,\d{3})+(?![\d,])|0(?!\d)|[1-9]\d{0,11}(?!\d))(?:\.\d{1,6}(?!\d))?%?(?![\w:,.]\w|[A-Za-z_:%]))
     |(?P<sign>[-+*×·÷/−]|\b(?:plus|minus|times|multiplied\ by|divided\ by|of|x)\b)
     |(?P<open>\()|(?P<close>\))|(?P<word>[A-Za-z]+)|(?P<other>\S)""",
-    re.VERBOSE,
+    re.X,
 )
 _SIGNS = {"×": "*", "·": "*", "÷": "/", "−": "-", "plus": "+", "minus": "-", "times": "*", "x": "*", "of": "*"}
 _SIGNS |= {"multiplied by": "*", "divided by": "/"}
@@ -64,11 +62,8 @@ class Term(NamedTuple):
 
 def closing(line: str) -> list[Fraction]:
     """Numbers that may follow the calculation at the end of a line: its value, then the numbers that begin a rewritten form if it
-    has several steps or a percentage, 4 and 500 of ``4*125-2`` (``= 500-2 = 498``).
-
-    Empty if nothing is read. A division without a whole result is not read either: ``30/8`` may be 3.75, 15/4, or 3
-    and a remainder.
-    """
+    has several steps or a percentage, 4 and 500 of ``4*125-2`` (``= 500-2 = 498``). Empty if nothing is read. A division without
+    a whole result is not read either: ``30/8`` may be 3.75, 15/4, or 3 and a remainder."""
     if _POWER.search(line) or len(line) > _LONGEST:
         return []
     if re.search(r"\d \d", line):  # one number or two
@@ -173,7 +168,6 @@ def _singular(word: str) -> str:
 
 
 def _units_agree(terms: Sequence[Term]) -> bool:
-    """Whether no two measures are added or taken away that are not the same."""
     if not any(term.text in "+-" for term in terms if term.kind == "sign"):
         return True
     names = {"inche": "inch", "feet": "foot", "centurie": "century"}
@@ -204,7 +198,6 @@ def _is_clear(terms: Sequence[Term]) -> bool:
 
 
 def _kind(term: Term) -> str:
-    """One character for `_UNCLEAR`."""
     if term.kind == "number":
         return "%" if term.text.endswith("%") else "n"
     return {"of": "o", "sign": term.text, "open": "(", "close": ")"}.get(term.kind, "?")

@@ -4,8 +4,6 @@
 tokens of the rationales against tokens of the traces, and the speed-up to expect from the ratio of the two.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -13,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from cirf.errors import CirfError
-from cirf.rationales.collect import gather
+from cirf.rationales.collect import Collected, gather
 from cirf.rationales.redundancy import certificate
 from cirf.rationales.results import comma_tasks, write_results
-from cirf.rationales.segmentation import PAPER_SHARE_DROPPED, cut_all, spread
+from cirf.rationales.segmentation import PAPER_SHARE_DROPPED, Cut, cut_all, spread
 from cirf.recipe import schema
-from cirf.records import Dropped, Problem, Rationale, Steps
+from cirf.records import Problem
 from cirf.tasks.loading.unusable import Tolerance
 from cirf.tasks.task import Task
 from cirf.text.numerals import unread_numbers, with_points
@@ -67,11 +65,8 @@ class TaskCheck:
 @dataclass(frozen=True, slots=True)
 class CheckReport:
     """``total`` over all problems, ``tasks`` by table name, the counts of the stages as a run would report them, and of the steps
-    that ``segments.redundant: drop`` leaves out (`certificate`).
-
-    ``looked_at``: of how many problems the rationales were looked at. Where these are not all, counts in ``total`` and
-    ``tasks`` are scaled up, and the others are of these problems.
-    """
+    that ``segments.redundant: drop`` leaves out (`certificate`). ``looked_at``: of how many problems the rationales were looked
+    at. Where these are not all, counts in ``total`` and ``tasks`` are scaled up, and the others are of these problems."""
 
     total: TaskCheck
     tasks: dict[str, TaskCheck]
@@ -82,7 +77,6 @@ class CheckReport:
     paper_share_dropped: float = PAPER_SHARE_DROPPED
 
     def to_dict(self) -> dict[str, Any]:
-        """All fields as JSON-ready values."""
         return dataclasses.asdict(self)
 
 
@@ -114,8 +108,7 @@ def check(
     pieces = cut_all(collected.rationales, segments, looked)
     written = write_results(pieces.annotated, looked, tasks, results, data)
     commas = comma_tasks(tasks, looked, [(row.problem, row.text) for row in collected.rationales])
-    dropped = [*collected.dropped, *pieces.dropped]
-    work = _Work(looked, collected.rationales, pieces.steps, written, dropped, count_tokens, commas)
+    work = _Work(looked, collected, pieces, written, count_tokens, commas)
     counts = Counter(problem.task for problem in problems)
     left_out = None
     if segments.redundant == "drop":
@@ -143,7 +136,6 @@ def some(problems: Sequence[Problem], characters: int | None = None) -> Sequence
 
 
 def _scaled(found: TaskCheck, problems: int) -> TaskCheck:
-    """The check of some problems, scaled to ``problems``."""
     if found.problems == problems:
         return found
 
@@ -162,16 +154,15 @@ class _Work:
     def __init__(
         self,
         problems: Sequence[Problem],
-        rationales: Sequence[Rationale],
-        steps: Sequence[Steps],
+        collected: Collected,
+        pieces: Cut,
         results: Sequence[tuple[str, ...]],
-        dropped: Sequence[Dropped],
         count_tokens: CountTokens,
         commas: set[str],
     ) -> None:
         self.commas = commas
         self.problems = {problem.id: problem for problem in problems}
-        self.rationales = rationales
+        self.rationales = rationales = collected.rationales
         parts: dict[str, list[str]] = {problem.id: [problem.question] for problem in problems}
         for rationale in rationales:
             parts[rationale.problem].append(rationale.text)
@@ -180,10 +171,10 @@ class _Work:
             texts = "\n".join([problem.answer, *parts[problem.id]])
             if found := unread_numbers(with_points(texts) if problem.task in commas else texts):
                 self.unread[problem.id] = found[0]
-        self.rows = list(zip(steps, results, strict=True))
-        self.dropped = dropped
+        self.rows = list(zip(pieces.steps, results, strict=True))
+        self.dropped = [*collected.dropped, *pieces.dropped]
         text_of = {(row.problem, row.sample): row.text for row in rationales}
-        self.prose = {(row.problem, row.sample): count_tokens(text_of[row.problem, row.sample]) + _END for row in steps}
+        self.prose = {(row.problem, row.sample): count_tokens(text_of[row.problem, row.sample]) + _END for row in pieces.steps}
         self.trace = {
             (row.problem, row.sample): _DELIMITERS
             + len(row.segments)
@@ -194,7 +185,6 @@ class _Work:
         }
 
     def check(self, task: str | None) -> TaskCheck:
-        """The figures of one task, or of all for ``None``."""
         problems = {problem.id for problem in self.problems.values() if task is None or problem.task == task}
         rows = [(row, found) for row, found in self.rows if row.problem in problems]
         usable = {row.problem for row, _ in rows}

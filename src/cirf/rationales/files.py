@@ -1,7 +1,5 @@
 """Rationale files: their locations, the fields of a row, and the problem that a row belongs to."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +12,7 @@ from cirf.rationales.thoughts import rationale_of
 from cirf.records import Problem
 from cirf.store.jsonl import Refused, RowError, sorting_out
 from cirf.store.row_files import read_row_file
-from cirf.tasks.loading.layouts import plain_row
+from cirf.tasks.loading.layouts import plain_row, type_name
 from cirf.tasks.loading.questions import question_key
 
 
@@ -31,10 +29,7 @@ class Row:
 
 def find_file(name: str, data: str | None, what: str) -> Path:
     """The file meant by ``name``: as given, in the data folder (``None``: the one that ``cirf data get`` fills), in its
-    ``rationales`` folder, with or without ``.jsonl``.
-
-    Raises ``CirfError`` naming the key (``what``) and the places looked at.
-    """
+    ``rationales`` folder, with or without ``.jsonl``. Raises ``CirfError`` naming the key (``what``) and the places looked at."""
     mirror = data_folder() if data is None else Path(data)
     folders = [Path(), mirror, mirror / "rationales"]
     tried = [folder / f"{name}{ending}" for folder in folders for ending in ("", ".jsonl")]
@@ -53,11 +48,9 @@ def find_file(name: str, data: str | None, what: str) -> Path:
 
 
 def read_rationales(path: Path, refused: Refused | None = None) -> list[Row]:
-    """The rows of a rationale file; the first malformed one raises ``CirfError`` naming file, line, field and fix.
-
-    A row holds ``rationale`` and at least one of ``question`` and ``id``; ``answer`` may be there. One id may occur in several
-    rows (several samples) but only with one question. Malformed rows go to ``refused`` if it is given.
-    """
+    """The rows of a rationale file; the first malformed one raises ``CirfError`` naming file, line, field and fix. A row holds
+    ``rationale`` and at least one of ``question`` and ``id``; ``answer`` may be there. One id may occur in several rows (several
+    samples) but only with one question. Malformed rows go to ``refused`` if it is given."""
     before = len(refused or ())
     rows: list[Row] = []
     first: dict[str, Row] = {}
@@ -67,7 +60,8 @@ def read_rationales(path: Path, refused: Refused | None = None) -> list[Row]:
             where = f"{path}, {file.word} {number}"
             row = _row(plain_row(raw, where, answered=False), where)
             other = first.setdefault(row.id, row) if row.id is not None else row
-            if _differ(other.question, row.question):
+            asked = {question_key(one.question) for one in (row, other) if one.question is not None}
+            if len(asked) > 1:
                 there = other.where.rpartition(", ")[2]
                 message = f"duplicate id {row.id}, with another question than on {there}; make ids unique"
                 raise RowError(row.where, message, "its id occurs with another question already")
@@ -89,7 +83,6 @@ class Matcher:
     """Finds the training problems that a row speaks of, by id and by question."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
-        """Index the problems; ``CirfError`` if two have the same id."""
         self._by_id: dict[str, Problem] = {}
         self._by_question: dict[str, list[Problem]] = {}
         self._by_source_id: dict[str, list[Problem]] = {}
@@ -101,11 +94,9 @@ class Matcher:
             self._by_source_id.setdefault(problem.id.split("/", 2)[-1], []).append(problem)  # TABLE/SPLIT/ROW
 
     def candidates(self, row: Row) -> list[Problem]:
-        """The problems a row may speak of: those with its question (of them the one with its id), else the one with its id.
-
-        A question in other words than the named problem's (options added, say) must share half of its words. An id may also be
-        the last part of a problem's (``chal-2`` of ``svamp/train/chal-2``); without a question it must then be the only such.
-        """
+        """The problems a row may speak of: those with its question (of them the one with its id), else the one with its id. A
+        question in other words than the named problem's (options added, say) must share half of its words. An id may also be the
+        last part of a problem's (``chal-2`` of ``svamp/train/chal-2``); without a question it must then be the only such."""
         named = self._by_id.get(row.id) if row.id is not None else None
         asked = self._by_question.get(question_key(row.question), []) if row.question is not None else []
         if named is not None and (named in asked or (not asked and _alike(named.question, row.question))):
@@ -122,16 +113,14 @@ def _alike(question: str, other: str | None) -> bool:
     return other is None or 2 * len(words & set(question_key(other).split())) >= len(words)
 
 
-def _differ(one: str | None, other: str | None) -> bool:
-    return one is not None and other is not None and question_key(one) != question_key(other)
-
-
 def _text(raw: Mapping[str, Any], field: str, where: str) -> str:
     if field not in raw:
         raise RowError(where, f"no field `{field}`; add it or remove the row")
     value = raw[field]
     if not isinstance(value, str):
-        raise RowError(where, f"`{field}` is {_kind(value)}, expected a string; write it in quotes", f"`{field}` is not a text")
+        raise RowError(
+            where, f"`{field}` is {type_name(value)}, expected a string; write it in quotes", f"`{field}` is not a text"
+        )
     if not value.strip():
         raise RowError(where, f"`{field}` is empty; fill it in or remove the row")
     return value
@@ -147,8 +136,3 @@ def _optional(raw: Mapping[str, Any], field: str, where: str) -> str | None:
     if isinstance(value, int | float) and not isinstance(value, bool) and field != "question":
         return str(value)
     return _text(raw, field, where)
-
-
-def _kind(value: object) -> str:
-    names = {dict: "an object", list: "a list", bool: "a boolean", int: "a number", float: "a number", type(None): "null"}
-    return names.get(type(value), type(value).__name__)

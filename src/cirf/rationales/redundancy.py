@@ -14,8 +14,6 @@ of which occur in earlier steps in the same order; after the first three no word
 four words. The work is linear.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -70,7 +68,8 @@ def _settled(steps: Sequence[str], problem: Problem) -> tuple[int | None, int | 
     """The place of the step that settles the answer, and that of the last one that states it, or else works it out; ``None``
     where none does."""
     kind = _kind(problem)
-    said = [_stated(step, kind, problem) for step in steps]
+    stated = [parse_answer(kind, step, problem.choices) if anchors(step) else None for step in steps]
+    said = [None if answer is None else equal_answers(kind, answer, problem.answer) for answer in stated]
     others = [place for place, right in enumerate(said) if right is False]
     after = others[-1] + 1 if others else 0
     stating = [place for place, right in enumerate(said) if right and place >= after]
@@ -91,14 +90,6 @@ def _settled(steps: Sequence[str], problem: Problem) -> tuple[int | None, int | 
     turned = (place for place in working if place + 1 == len(steps) or function_of(steps[place + 1]) in _TURNING)
     first = min([*stating[:1], *islice(turned, 1)], default=None)
     return first, max(stating or working, default=None)
-
-
-def _stated(step: str, kind: AnswerKind, problem: Problem) -> bool | None:
-    """Whether a step states the problem's answer outright; ``None`` where it states none that can be read."""
-    if not anchors(step):
-        return None
-    summary = parse_answer(kind, step, problem.choices)
-    return None if summary is None else equal_answers(kind, summary, problem.answer)
 
 
 def _kind(problem: Problem) -> AnswerKind:

@@ -3,17 +3,15 @@
 A worked example: the steps ``("48 / 2 = 24 clips in May.", "48 + 24 = 72 clips in all.")`` have the results
 ``("24", "72")``. A step may have an empty result; a result that is long or holds trace tokens is left empty.
 
-Another way of writing results is one class and one line in ``WRITERS``.
+Another way of writing results is one function and one line in ``WRITERS``.
 
 Numbers with what they count: ``24`` in ``48 / 2 = 24 clips in May`` is ``24 clips``, ``40`` in ``5 * 8 = $40`` is ``$40``.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from cirf.errors import CirfError
 from cirf.rationales.files import find_file
@@ -32,12 +30,8 @@ from cirf.text.step_marks import option_starts
 _SPACE = re.compile(r"\s+")
 _TRACE_TOKEN = re.compile(r"</?(?:cirf|think)\w*>")
 
-
-class ResultWriter(Protocol):
-    """Writes the results of one rationale's steps: one text per step, in order; may be empty."""
-
-    def write(self, steps: Steps, problem: Problem, task: Task) -> tuple[str, ...]:
-        """The results of ``steps``; the problem's answer may be used, as in the paper's prompt."""
+ResultWriter = Callable[[Steps, Problem, Task], tuple[str, ...]]
+"""The results of a rationale's steps, a text a step, which may be empty. The answer may be used, as in the paper's prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,39 +50,31 @@ class RuleWriter:
     working: bool = False
     longest: int = 40
 
-    def write(self, steps: Steps, problem: Problem, task: Task) -> tuple[str, ...]:
+    def __call__(self, steps: Steps, problem: Problem, task: Task) -> tuple[str, ...]:
         """One result a step, by ``task.result``; none for a step that goes through several options (``segments.options``). Of a
         rationale cut by function a step has one only where it calculates or concludes, and finds another than the last."""
         segments = tuple(map(with_points, steps.segments)) if task.decimal_commas else steps.segments
         results: list[str] = []
         for index, segment in enumerate(segments):
             several = index == 0 and steps.rule == "option" and option_starts(segment, len(problem.choices or ()))
-            silent = several or (steps.rule == "function" and not _concludes(segment))
+            concludes = worked_out(segment) or anchors(segment) or function_of(segment) == "conclude"
+            silent = several or (steps.rule == "function" and not concludes)
             result = "" if silent else task.result(steps.segments[index], problem, tuple(results))
             again = steps.rule == "function" and result == next(filter(None, reversed(results)), "")
             results.append("" if again else result)
         known = task.in_our_notation(problem).question
-        values = _used(segments, results, known) if self.used else [_each(result) for result in results]
+        listed = [result.split(", ") for result in results]  # the numbers that a result lists, else the result
+        each = [[result] if None in map(number_value, parts) else parts for result, parts in zip(results, listed, strict=True)]
+        values = _used(segments, results, known) if self.used else each
         return tuple(self._text(row, segment) for row, segment in zip(values, segments, strict=True))
 
     def _text(self, values: Sequence[str], segment: str) -> str:
-        """The values of one step as its result."""
         named = [with_unit(value, segment) if self.units else value for value in values]
         bare = ", ".join(named)
         if not self.working:
             return bare
         full = ", ".join(working(value, segment) + name for value, name in zip(values, named, strict=True))
         return full if len(full) <= self.longest else bare
-
-
-def _each(result: str) -> list[str]:
-    """The numbers that a result lists, else the result."""
-    listed = result.split(", ")
-    return listed if None not in map(number_value, listed) else [result]
-
-
-def _concludes(segment: str) -> bool:
-    return bool(worked_out(segment) or anchors(segment)) or function_of(segment) == "conclude"
 
 
 def _used(segments: Sequence[str], results: Sequence[str], question: str) -> list[list[str]]:
@@ -104,38 +90,8 @@ def _used(segments: Sequence[str], results: Sequence[str], question: str) -> lis
     return full
 
 
-@dataclass(frozen=True, slots=True)
-class NoWriter:
-    """Codes alone: every result empty."""
-
-    def write(self, steps: Steps, problem: Problem, task: Task) -> tuple[str, ...]:
-        """Empty texts."""
-        return ("",) * len(steps.segments)
-
-
-@dataclass(frozen=True, slots=True)
-class FileWriter:
-    """Results written beforehand, keyed by problem and sample; ``where`` names each row for messages."""
-
-    path: str
-    rows: Mapping[tuple[str, int], tuple[str, tuple[str, ...]]]
-
-    def write(self, steps: Steps, problem: Problem, task: Task) -> tuple[str, ...]:
-        """The file's results; ``CirfError`` if there are none or not one a step."""
-        found = self.rows.get((steps.problem, steps.sample))
-        if found is None:
-            wanted = f"problem {steps.problem}, sample {steps.sample}"
-            raise CirfError(f"{self.path}: no row for {wanted}; add one with {len(steps.segments)} results")
-        where, results = found
-        if len(results) != len(steps.segments):
-            raise CirfError(
-                f"{where}: {len(results)} results for the {len(steps.segments)} steps of problem {steps.problem}, "
-                f"sample {steps.sample}; give one result a step, empty where there is none"
-            )
-        return results
-
-
-def _read_file(section: schema.Results, data: str | None) -> FileWriter:
+def _from_file(section: schema.Results, data: str | None) -> ResultWriter:
+    """Results written beforehand, by problem and sample; ``CirfError`` for a step without one."""
     if section.file is None:
         raise CirfError("results.file: not set although results.by is file; name a JSONL file with problem, sample and results")
     path = find_file(section.file, data, "results.file")
@@ -153,7 +109,20 @@ def _read_file(section: schema.Results, data: str | None) -> FileWriter:
         if (problem, sample) in rows:
             raise CirfError(f"{where}: problem {problem}, sample {sample} occurs twice; remove one row")
         rows[problem, sample] = (where, tuple(results))
-    return FileWriter(str(path), rows)
+
+    def write(steps: Steps, problem: Problem, task: Task) -> tuple[str, ...]:
+        wanted = f"problem {steps.problem}, sample {steps.sample}"
+        if (steps.problem, steps.sample) not in rows:
+            raise CirfError(f"{path}: no row for {wanted}; add one with {len(steps.segments)} results")
+        where, results = rows[steps.problem, steps.sample]
+        if len(results) != len(steps.segments):
+            raise CirfError(
+                f"{where}: {len(results)} results for the {len(steps.segments)} steps of {wanted}; "
+                "give one result a step, empty where there is none"
+            )
+        return results
+
+    return write
 
 
 def _by_rule(section: schema.Results) -> RuleWriter:
@@ -164,8 +133,8 @@ WRITERS: dict[str, Callable[[schema.Results, str | None], ResultWriter]] = {
     "rule": lambda section, data: _by_rule(section),
     # What its rows fall back to (cirf.rationales.writers); a language model writes bare values, so these are bare too.
     "llm": lambda section, data: _by_rule(section.model_copy(update={"working": "drop"})),
-    "none": lambda section, data: NoWriter(),
-    "file": _read_file,
+    "none": lambda section, data: lambda steps, problem, task: ("",) * len(steps.segments),
+    "file": _from_file,
 }
 """``results.by`` to the writer it means; called with the section and the data folder."""
 
@@ -191,10 +160,9 @@ def write_results(
     for row in steps:
         problem = by_id.get(row.problem)
         if problem is None:
-            raise CirfError(
-                f"steps of problem {row.problem}: no such training problem; cut the rationales of these problems again"
-            )
-        results = writer.write(row, problem, read_by[problem.task])
+            advice = "no such training problem; cut the rationales of these problems again"
+            raise CirfError(f"steps of problem {row.problem}: {advice}")
+        results = writer(row, problem, read_by[problem.task])
         written.append(shortened(results, section))
     return written
 
@@ -214,7 +182,8 @@ def comma_tasks(tasks: Mapping[str, Task], problems: Sequence[Problem], worked: 
 def shortened(results: Sequence[str], section: schema.Results) -> tuple[str, ...]:
     """Results in the form of a trace: those too long, or with the trace's own tokens, are left empty; with ``last: drop``
     the last step's is, too (paper eq. 3)."""
-    kept = tuple(_short(result, section.max_characters) for result in results)
+    lines = [_SPACE.sub(" ", result).strip() for result in results]
+    kept = tuple("" if len(line) > section.max_characters or _TRACE_TOKEN.search(line) else line for line in lines)
     return (*kept[:-1], "") if section.last == "drop" and kept else kept
 
 
@@ -230,18 +199,12 @@ def statistics(results: Sequence[tuple[str, ...]]) -> dict[str, Any]:
     }
 
 
-def _short(result: str, maximum: int) -> str:
-    """A result in the form of a trace: on one line, not too long, without the trace's own tokens."""
-    line = _SPACE.sub(" ", result).strip()
-    return "" if len(line) > maximum or _TRACE_TOKEN.search(line) else line
-
-
 _NOUN = re.compile(
     r"""\s?(?!(?:a|an|the|this|that|these|those|there|i|he|she|it|we|they|his|her|its|their|him|them|in|on|at|of|per|for|from|to
     |by|with|as|into|over|under|about|up|down|off|out|back|before|after|until|since|while|when|where|which|who|because|and|or
     |but|if|so|than|then|is|are|was|were|be|will|would|can|could|has|have|had|do|does|did|not|also|only|just|both|all|each
     |every|altogether|together|total|left|remaining|times|plus|minus|divided)(?![a-z'-]))([a-z][a-z'-]*)""",
-    re.VERBOSE,
+    re.X,
 )
 _COMPARES = frozenset(("more", "fewer", "less"))
 

@@ -20,19 +20,18 @@ Choices made where the paper is silent:
 - Long prose that thinks aloud is cut by function (`cirf.text.discourse`), even if it holds a numbered list somewhere.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, Literal
 
 from cirf.errors import CirfError
-from cirf.rationales.equations import split_equations
 from cirf.rationales.redundancy import Redundant, redundant
 from cirf.recipe import schema
 from cirf.records import Dropped, Problem, Rationale, Steps
+from cirf.tasks.steps import numbers_in, worked_out
 from cirf.text.discourse import pieces, turns
 from cirf.text.normalise import normalise
 from cirf.text.numerals import has_decimal_commas, with_points
@@ -44,30 +43,28 @@ Rule = Literal["auto", "ordinal", "line", "sentence", "option", "function"]
 LONG, TURNS = 800, 3
 """Characters and turns of thought (`wait`, `alternatively`) from which on ``auto`` cuts a rationale by function."""
 
-PAPER_SHARE_DROPPED = 0.008
-"""Share of the paper's rationales that did not fit its segmentation (A.2, CoT Collection)."""
-
+PAPER_SHARE_DROPPED = 0.008  # share of the paper's rationales that did not fit its segmentation (A.2, CoT Collection)
 _DEFAULTS = schema.Segments()
 _ANSWER_LINE = re.compile(r"(?:^|\s)####[^\n]*\Z")
 _ANSWER_FIRST = re.compile(  # "The answer is B." in front of the reasons for it
     r"\A\W*(?:(?:the\s+)?(?:(?:(?:correct|right|final|best)\s+)?(?:answer|ans)\b(?:\s+(?:option|choice))?"
     r"|(?:correct|right|best)\s+(?:option|choice))(?:\s+is\b(?=[ \t]+[^\s:])|(?P<mark>(?:\s+is)?\s*[:=]|\.(?=\s)))\s*"
     r"(?P<said>(?:[^\n.!?]|i\.e\.){1,60}?)|yes|no(?!\.\s*(?:of\b|\d))|true|false)(?:[.!]+\s+|\n\s*)(?=\S)",
-    re.IGNORECASE,
+    re.I,
 )
 _BOXED_LINE = re.compile(
     r"(?<=[.!?])\s{0,20}\n[\s$*]{0,20}(?:\\[(\[]\s{0,9})?\\boxed\s*\{(?:[^{}\n]|\{(?:[^{}\n]|\{[^{}\n]*\})*\}){1,200}\}[\s$*.]{0,20}(?:\\[)\]])?[\s.]*\Z"
 )
 _FEW_WORDS = 5
 _BARE = re.compile(  # behind "Answer:", where whole sentences may follow: a letter, a number with its unit, two words
-    r"\W*(?:\(?[A-Za-z](?:[):]|['\"]?\s*i\.e\.)\W.*|[-$€£]{0,2}\d[\d,./]*%?(?:\s+[a-z]+){0,2}|\S+(?:[ \t]\S+)?)\W*", re.IGNORECASE
+    r"\W*(?:\(?[A-Za-z](?:[):]|['\"]?\s*i\.e\.)\W.*|[-$€£]{0,2}\d[\d,./]*%?(?:\s+[a-z]+){0,2}|\S+(?:[ \t]\S+)?)\W*", re.I
 )
 _LETTER = re.compile(r"\W*[A-Za-z]\W*")
-_DESCRIBED = re.compile(r"(?:one|something|someone|somewhere|that|what|to|not)\b", re.IGNORECASE)
+_DESCRIBED = re.compile(r"(?:one|something|someone|somewhere|that|what|to|not)\b", re.I)
 _HEADING = re.compile(r"[^\W\d_][^\s\d=.!?:]*(?:[ ][^\W\d_][^\s\d=.!?:]*){0,4}[ ]?:")
 _INTRODUCES = re.compile(r"[^\n=]{1,200}:")
 _GOES_ON = re.compile(r"[=≈]\s?(?![=>])\S")  # a line that begins so continues the formula before it
-_TABLE_HEAD = re.compile(r"^(\|[^\n]*\|) *\n\n(?=\|[^\n]*\| *$)", re.MULTILINE)  # a blank line is left of the rule below it
+_TABLE_HEAD = re.compile(r"^(\|[^\n]*\|) *\n\n(?=\|[^\n]*\| *$)", re.M)  # a blank line is left of the rule below it
 _LIST_NUMBER = re.compile(r"\n\d{1,2}[.)] ?\Z")  # the number of the next option
 _BLANK_LINES = re.compile(r"\n{2,}")
 
@@ -123,10 +120,8 @@ def steps_of(
 
 
 def cut(rationales: Sequence[Rationale], section: schema.Segments, problems: Sequence[Problem]) -> Cut:
-    """Cut every rationale; rows that do not fit are dropped and counted by reason, next to the paper's 0.8 % (A.2).
-
-    Raises ``CirfError`` if there are rationales and none can be cut.
-    """
+    """Cut every rationale; rows that do not fit are dropped and counted by reason, next to the paper's 0.8 % (A.2). Raises
+    ``CirfError`` if there are rationales and none can be cut."""
     result = cut_all(rationales, section, problems)
     if rationales and not result.steps:
         reasons = ", ".join(f"{reason}: {count}" for reason, count in result.report["reasons"].items())
@@ -239,7 +234,7 @@ def _without_answer_first(text: str, choices: Sequence[str]) -> str:
         return text
     rest = text[front.end() :]
     texts = "|".join(re.escape(choice.strip(" .")) for choice in choices)
-    again = re.match(rf"(?:{texts})(?:\.\s+|\s*\n\s*)(?=\S)", rest, re.IGNORECASE) if texts and _LETTER.fullmatch(said) else None
+    again = re.match(rf"(?:{texts})(?:\.\s+|\s*\n\s*)(?=\S)", rest, re.I) if texts and _LETTER.fullmatch(said) else None
     return rest[again.end() :] if again else rest
 
 
@@ -299,3 +294,36 @@ def _under_headings(parts: Sequence[str]) -> tuple[str, ...]:
 
 def _tidy(parts: Sequence[str]) -> tuple[str, ...]:
     return tuple(tidy for part in parts if (tidy := _BLANK_LINES.sub("\n", part).strip()))
+
+
+def split_equations(steps: Sequence[tuple[str, str]], commas: bool = False) -> list[tuple[str, str]]:
+    """Steps, each with and without calculator notes, cut between sentences that work out numbers not yet known. A sentence
+    between two of them goes with the former if it repeats that number, else with the latter. A step that computes one number
+    stays unchanged. ``commas``: they are written with decimal commas."""
+    found: list[tuple[str, str]] = []
+    for plain, noted in steps:
+        groups = _groups(noted, commas)
+        found += [(normalise(group), group) for group in groups] if len(groups) > 1 else [(plain, noted)]
+    return found
+
+
+def _groups(text: str, commas: bool) -> list[str]:
+    groups: list[list[str]] = []
+    waiting: list[str] = []  # sentences before the next number
+    known: set[str] = set()
+    last: set[Fraction] = set()
+    for sentence in sentences(text):
+        said = with_points(sentence) if commas else sentence
+        values = worked_out(said)
+        if not known.issuperset(values):
+            groups.append([*waiting, sentence])
+            waiting = []
+            known.update(values)
+            last = numbers_in(*values)
+        elif groups and not waiting and numbers_in(said) & last:
+            groups[-1].append(sentence)
+        else:
+            waiting.append(sentence)
+    if groups:
+        groups[-1] += waiting
+    return [" ".join(group) for group in groups]

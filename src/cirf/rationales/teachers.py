@@ -4,8 +4,6 @@ Every question is sent to every model, and again while too few answers are usabl
 truncated, and can be cut into steps. Rationales without a readable answer are second choice.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from statistics import fmean
@@ -37,11 +35,9 @@ def teach(
     seed: int,
     progress: Progress = SILENT,
 ) -> tuple[list[TeacherRationale], dict[str, str]]:
-    """What the teachers wrote for ``problems``: by problem, then sample, then model; and refusals by problem.
-
-    ``log`` keeps every answer, also across recipes: only missing ones are requested. Raises ``CirfError`` where no
-    endpoint is named, or as `ask` does.
-    """
+    """What the teachers wrote for ``problems``: by problem, then sample, then model; and refusals by problem. ``log`` keeps every
+    answer, also across recipes: only missing ones are requested. Raises ``CirfError`` where no endpoint is named, or as `ask`
+    does."""
     teacher = section.teacher
     if not teacher.endpoints:
         raise CirfError("rationales.teacher.endpoints: empty although rationales.source is teacher; name one server")

@@ -8,8 +8,6 @@ Two worked examples::
                                                                      32-4=28 #### 28
 """
 
-from __future__ import annotations
-
 import re
 
 from cirf.tasks.parsing.anchors import ENCLOSED, anchors, first_sentence, states_answer_only
@@ -27,19 +25,18 @@ _EQUATION = r"[^=;\n]{1,200}?=\s?[$€£]?-?\d[\d.,]*(?<![.,])"
 _LINE = re.compile(rf"{_EQUATION}[;,.]?")
 _NEXT = re.compile(rf"({_EQUATION})\s?(?:[;,.]\s|;|\s)\s*(?=\S)")
 _WORD = re.compile(r"[^\W\d_]{2,}")
-_STEP = re.compile(r"\bstep\s*\d+", re.IGNORECASE)
+_STEP = re.compile(r"\bstep\s*\d+", re.I)
 _LONGEST_ANSWER = 200
 
 
 def rationale_of(text: str) -> str:
-    """The rationale that a text holds. A text without thoughts and bare notes is returned unchanged.
-
-    After thoughts it is the following text, if that explains in two sentences or more; else the thoughts, ended by a line with
-    the answer (``#### 28``). Calculator notes without other text are written out, one per line.
-    """
+    """The rationale that a text holds. A text without thoughts and bare notes is returned unchanged. After thoughts it is the
+    following text, if that explains in two sentences or more; else the thoughts, ended by a line with the answer (``#### 28``).
+    Calculator notes without other text are written out, one per line."""
     thought, rest = split_thoughts(text)
     rest = unwrapped(rest)
-    if not thought or _explains(rest):
+    explaining = (sentence for sentence in sentences(normalise(rest)) if not states_answer_only(sentence))
+    if not thought or len(list(explaining)) > 1:
         return equations_written_out(rest)
     said = _answer(rest)
     return equations_written_out(f"{thought}\n#### {said}" if said else thought)
@@ -61,11 +58,6 @@ def equations_written_out(text: str) -> str:
     if _WORD.search(_STEP.sub("", around)):
         return text
     return _BETWEEN.sub("\n", _NOTE.sub(r"<<\1>>", text)).replace("<<", "").replace(">>", "")
-
-
-def _explains(text: str) -> bool:
-    """Whether a text explains the answer: in two sentences or more besides those that state it."""
-    return sum(not states_answer_only(sentence) for sentence in sentences(normalise(text))) > 1
 
 
 def _answer(text: str) -> str:

@@ -1,7 +1,5 @@
 """The calculation that a number comes from: ``63-57=`` for the ``6`` of ``She has 63 games - 57 games = 6 games more``."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
@@ -14,7 +12,7 @@ _TOKEN = re.compile(
     r"""(?P<number>(?:(?<![\w)\]}%.])(?<![\w)\]}%.]\s)-)?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:\s?%)?)
     |(?P<sign>[+*×·÷/-]|\b(?:plus|minus|times|multiplied\ by|divided\ by|x|of)\b)
     |(?P<open>[(\[{])|(?P<close>[)\]}])|(?P<word>[a-z][\w'-]*(?:/[a-z]\w*[²³]?)?)|(?P<other>[^\s$£€¥₹])""",
-    re.VERBOSE | re.IGNORECASE,
+    re.X | re.I,
 )
 _SIGNS = {"×": "*", "·": "*", "÷": "/", "plus": "+", "minus": "-", "times": "*", "multiplied by": "*", "divided by": "/"}
 _SIGNS |= {"x": "*", "of": "*"}

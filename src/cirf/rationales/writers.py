@@ -5,8 +5,6 @@ The model returns JSON with one text per step. An answer of another count, with 
 step is requested once more with the fault named; after that the task's rule writes the row, which is marked.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
@@ -59,10 +57,8 @@ def write_with_model(
     seed: int,
     progress: Progress = SILENT,
 ) -> list[Written]:
-    """The results of every rationale, one text a step; ``log`` keeps every answer, and only missing ones are requested.
-
-    Raises ``CirfError`` where no endpoint is named or they have several models, or as `ask` does.
-    """
+    """The results of every rationale, one text a step; ``log`` keeps every answer, and only missing ones are requested. Raises
+    ``CirfError`` where no endpoint is named or they have several models, or as `ask` does."""
     writer = section.writer
     models = {endpoint.model for endpoint in writer.endpoints}
     if len(models) != 1:
@@ -73,10 +69,8 @@ def write_with_model(
     template = read_template(writer.prompt, *PROMPT)
     by_id = {problem.id: problem for problem in problems}
     plain = [tuple(strip_annotations(text) for text in row.segments) for row in steps]
-    first = [
-        _request(by_id[row.problem], texts, template, writer, seed, (row.problem, row.sample))
-        for row, texts in zip(steps, plain, strict=True)
-    ]
+    pairs = zip(steps, plain, strict=True)
+    first = [_request(by_id[row.problem], texts, template, writer, seed, (row.problem, row.sample)) for row, texts in pairs]
     answers, refused = ask(first, writer, log, progress, "results")
     read = [_read(answers.get(request.key), texts, section) for request, texts in zip(first, plain, strict=True)]
     second = {
@@ -99,7 +93,7 @@ def write_with_model(
                 continue
             fault = again
         problem = by_id[row.problem]
-        fallen = rule.write(row, problem, tasks[problem.task])
+        fallen = rule(row, problem, tasks[problem.task])
         written.append(Written(fallen, "rule", refused.get(first[index].key, fault)))
     return written
 
@@ -211,7 +205,7 @@ def compare_with_rule(
         if made.by == "rule":
             continue
         problem = by_id[row.problem]
-        for ours, theirs in zip(made.results, rule.write(row, problem, tasks[problem.task]), strict=True):
+        for ours, theirs in zip(made.results, rule(row, problem, tasks[problem.task]), strict=True):
             count += 1
             same += _plain(ours) == _plain(theirs)
     rows = len(written) or 1

@@ -4,8 +4,6 @@ Everything is read from the schema in ``schema.py``, or from another ``schema``,
 single key. Keys are dotted paths in which ``*`` is any list position or user-chosen name: ``problems.tasks.*.train``.
 """
 
-from __future__ import annotations
-
 import json
 import textwrap
 import types
@@ -38,7 +36,6 @@ class KeyRow(NamedTuple):
 
     @property
     def parent(self) -> str:
-        """The section the key belongs to; empty at the top."""
         return self.key.rpartition(".")[0]
 
     @property
@@ -54,7 +51,6 @@ def rows(schema: type[Section] = Recipe) -> tuple[KeyRow, ...]:
 
 @cache
 def by_key(schema: type[Section] = Recipe) -> dict[str, KeyRow]:
-    """The rows by their dotted path."""
     return {row.key: row for row in rows(schema)}
 
 
@@ -98,7 +94,8 @@ def _words(annotation: Any, limits: list[Any]) -> str:
         return "a group of keys"
     origin, args = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is Annotated:
-        return _words(args[0], [*_field_limits(args[1:]), *limits])
+        own = [limit for item in args[1:] for limit in (item.metadata if isinstance(item, FieldInfo) else [item])]
+        return _words(args[0], [*own, *limits])
     if origin in (typing.Union, types.UnionType):
         parts = [_words(part, [] if part is types.NoneType else limits) for part in args]
         return " or ".join(dict.fromkeys(parts))
@@ -118,10 +115,6 @@ def _plural(words: str) -> str:
         if words.startswith(one):
             return many + words[len(one) :]
     return words
-
-
-def _field_limits(metadata: tuple[Any, ...]) -> list[Any]:
-    return [limit for item in metadata for limit in (item.metadata if isinstance(item, FieldInfo) else [item])]
 
 
 def _limit(limits: list[Any], name: str) -> Any:
@@ -146,10 +139,8 @@ def _range(limits: list[Any]) -> str:
 
 
 def locate(path: Path, schema: type[Section] = Recipe) -> tuple[str, type[Section] | None] | None:
-    """The schema's key for a path, positions and chosen names as ``*``, and the section it holds, if it holds one.
-
-    A path into a plain value (an item of a list of numbers) gives the value's key; an unknown path gives ``None``.
-    """
+    """The schema's key for a path, positions and chosen names as ``*``, and the section it holds, if it holds one. A path into a
+    plain value (an item of a list of numbers) gives the value's key; an unknown path gives ``None``."""
     section: type[Section] | None = schema
     choice = False  # whether the next part is a position or a name of the user's choosing
     parts: list[str] = []
@@ -168,10 +159,8 @@ def locate(path: Path, schema: type[Section] = Recipe) -> tuple[str, type[Sectio
 
 
 def nearest(path: Path, schema: type[Section] = Recipe) -> str:
-    """A hint for a key that does not exist: the nearest valid one, or all keys of its section if none is near.
-
-    A right name in the wrong place gives every section that has it.
-    """
+    """A hint for a key that does not exist: the nearest valid one, or all keys of its section if none is near. A right name in
+    the wrong place gives every section that has it."""
     above, leaf = path[:-1], str(path[-1])
     located = locate(above, schema)
     parent = located[0] if located else dotted(above)
@@ -188,7 +177,7 @@ def nearest(path: Path, schema: type[Section] = Recipe) -> str:
     if not hits:
         siblings = ", ".join(row.leaf for row in rows(schema) if row.parent == parent)
         return f"the keys of {dotted(above) or f'a {schema.__name__.lower()}'} are {siblings}"
-    return "did you mean " + " or ".join(_shown(row, parent, above) for row in hits) + "?"
+    return "did you mean " + " or ".join(dotted((*above, row.leaf)) if row.parent == parent else row.key for row in hits) + "?"
 
 
 def _share(typed: str, key: str) -> bool:
@@ -198,10 +187,6 @@ def _share(typed: str, key: str) -> bool:
 
 def _kinship(one: str, other: str) -> float:
     return 0.25 if one == other else 0.05 * SequenceMatcher(None, one, other).ratio()
-
-
-def _shown(row: KeyRow, parent: str, parent_path: Path) -> str:
-    return dotted((*parent_path, row.leaf)) if row.parent == parent else row.key
 
 
 def _likeness(typed: str, key: str) -> float:
@@ -214,7 +199,6 @@ def _likeness(typed: str, key: str) -> float:
 
 
 def dotted(path: Path) -> str:
-    """A path in dotted form: ``problems.tasks.0.train``."""
     return ".".join(map(str, path))
 
 

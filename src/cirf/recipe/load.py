@@ -1,7 +1,5 @@
 """Recipes as YAML files, read with actionable errors, and written with every key: the copy that a run keeps."""
 
-from __future__ import annotations
-
 import copy
 import difflib
 import json
@@ -32,7 +30,6 @@ def dump(recipe: Section) -> str:
 
 
 def shipped() -> dict[str, Path]:
-    """The recipes that come with the package, by name."""
     return {name: path for name, path in shipped_files("recipes").items() if not is_sweep(path.read_text(encoding="utf-8"))}
 
 
@@ -48,14 +45,12 @@ def shipped_files(kind: str) -> dict[str, Path]:
 
 def is_sweep(text: str) -> bool:
     """Whether a YAML text is a sweep, several runs of a recipe, and not a recipe: it has parts."""
-    return re.search(r"^parts *:", text, re.MULTILINE) is not None
+    return re.search(r"^parts *:", text, re.M) is not None
 
 
 def load(path_or_name: str, sets: Sequence[str] = ()) -> Recipe:
-    """The recipe in a file, or a shipped one by its name, with ``a.b=c`` overrides applied.
-
-    Raises ``CirfError``, one line: the file (or ``--set a.b``), the key, what was expected and what was found.
-    """
+    """The recipe in a file, or a shipped one by its name, with ``a.b=c`` overrides applied. Raises ``CirfError``, one line: the
+    file (or ``--set a.b``), the key, what was expected and what was found."""
     path = find(path_or_name, shipped(), "recipe")
     if is_row_file(path.name) and path.suffix != ".json":  # a recipe may be written in JSON
         file, made = shlex.quote(str(path_or_name)), shlex.quote(str(Path(path_or_name.removesuffix(".gz")).with_suffix(".yaml")))
@@ -116,10 +111,8 @@ def read(text: str, source: str) -> Document:
 
 
 def build(document: Document, source: str, sets: Sequence[str] = (), settings: Mapping[str, Any] | None = None) -> Recipe:
-    """The recipe of a document, with ``settings`` (dotted keys and their values) and then the overrides ``sets`` applied.
-
-    The document is not changed. Raises ``CirfError`` as ``load`` does.
-    """
+    """The recipe of a document, with ``settings`` (dotted keys and their values) and then the overrides ``sets`` applied. The
+    document is not changed. Raises ``CirfError`` as ``load`` does."""
     data = copy.deepcopy(document.value)
     for name, value in (settings or {}).items():
         put(data, name, copy.deepcopy(value), f"{source}: {name}")
@@ -140,7 +133,6 @@ def validated(
 
 
 def for_others(recipe: Recipe) -> str:
-    """As ``dump``, with local files and models by name without folders."""
     return dump(Recipe.model_validate_json(json.dumps(without_folders(recipe.model_dump(mode="json")))))
 
 
@@ -158,9 +150,6 @@ def find(path_or_name: str, there: Mapping[str, Path], kind: str) -> Path:
     near = difflib.get_close_matches(path_or_name, there, n=1)
     hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(there) or 'none'}"
     raise CirfError(f"{path_or_name}: neither a file nor a {kind} that comes with cirf; {hint}")
-
-
-# Overrides
 
 
 def override(item: str) -> tuple[str, Any]:
@@ -219,15 +208,8 @@ def _drop_empty_sections(data: Any, section: type[Section]) -> None:
             _drop_empty_sections(data[name], inner)
 
 
-# Errors
-
-
 def _explain(
-    errors: Sequence[ErrorDetails],
-    source: str,
-    document: Document,
-    overridden: Sequence[yaml_text.Path],
-    schema: type[Section],
+    errors: Sequence[ErrorDetails], source: str, document: Document, overridden: Sequence[yaml_text.Path], schema: type[Section]
 ) -> str:
     """One line for the first mistake to fix: a misspelt key before a missing one, then by line."""
     mistakes: dict[yaml_text.Path, ErrorDetails] = {}
@@ -240,8 +222,11 @@ def _explain(
     path, error = min(
         mistakes.items(), key=lambda item: (rank.get(item[1]["type"], 1), document.lines.get(item[0], 0), dotted(item[0]))
     )
-    set_here = next((each for each in overridden if _related(each, path, document)), None)
-    where = f"--set {dotted(set_here)}" if set_here else _at(source, _line(path, document))
+    around = () if path in document.lines else (path,)
+    sets = (each for each in overridden if path and (path[: len(each)] == each or each[: len(path)] in around))
+    set_here = next(sets, None)
+    written = next((path[:length] for length in range(len(path), 0, -1) if path[:length] in document.lines), None)
+    where = f"--set {dotted(set_here)}" if set_here else _at(source, None if written is None else document.lines[written])
     more = f" (and {len(mistakes) - 1} more)" if len(mistakes) > 1 else ""
     return _one_line(f"{where}: {_mistake(path, error, schema).removeprefix(where.removeprefix('--set ') + ': ')}{more}")
 
@@ -273,18 +258,6 @@ def _known(error: ErrorDetails, schema: type[Section]) -> yaml_text.Path:
             break
     item = len(path) > length and isinstance(path[length], int)
     return path[: length + item]
-
-
-def _related(overridden: yaml_text.Path, path: yaml_text.Path, document: Document) -> bool:
-    inside = path[: len(overridden)] == overridden
-    around = overridden[: len(path)] == path and path not in document.lines
-    return bool(path) and (inside or around)
-
-
-def _line(path: yaml_text.Path, document: Document) -> int | None:
-    while path and path not in document.lines:
-        path = path[:-1]
-    return document.lines[path] if path else None
 
 
 def _at(source: str, line: int | None) -> str:

@@ -61,10 +61,7 @@ class Architecture(Section):
 class Backbone(Section):
     model: str = key("bundled:smollm2-135m-instruct", "The language model: a hub id, a folder, or bundled:NAME (see `cirf env`).", paper="A.2 Backbone models")
     revision: str | None = key(None, "Branch, tag or commit on the hub; null: the default branch.")
-    dtype: Literal["bfloat16", "float32", "float16"] = key(
-        "bfloat16",
-        "Number format of the weights when generating. A processor that multiplies 16 bits no faster computes in float32 with them.",
-    )
+    dtype: Literal["bfloat16", "float32", "float16"] = key("bfloat16", "Number format of the weights when generating. A processor that multiplies 16 bits no faster computes in float32 with them.")
     device: str = key("auto", "auto (cuda, then mps, then cpu) or a torch device.")
     attn_implementation: Literal["auto", "sdpa", "eager", "flash_attention_2"] = key("auto", "Attention kernel; auto: what transformers picks, on a CPU plain attention to train on short rows and grouped queries to answer, where these are faster.")
     threads: Positive | None = key(None, "CPU threads of torch; null: one for each core that other processes leave free when the command starts, or OMP_NUM_THREADS.", le=1024)
@@ -343,11 +340,7 @@ class Finetune(Section):
     min_well_formed: Fraction = key(0.1, "End a training early, with a warning, where a smaller share of its answers to held-out questions is well-formed after the first epoch, or the first by which a third of the training is done; 0: never.")
     functional_token_loss_weight: float = key(1.0, "Weight of a functional token in the loss; every other target has weight 1.", gt=0)
     max_grad_norm: float = key(1.0, "Largest norm of a gradient.", paper="Table hyper-parameters, Step 4", gt=0)
-    bf16: bool = key(
-        True,
-        "Compute in bfloat16; master weights stay float32. A processor that multiplies bfloat16 no faster computes in float32.",
-        paper="A.2",
-    )
+    bf16: bool = key(True, "Compute in bfloat16; master weights stay float32. A processor that multiplies bfloat16 no faster computes in float32.", paper="A.2")
     gradient_checkpointing: bool = key(False, "Recompute activations in the backward pass: slower, less memory.")
     max_length: Positive = key(1024, "A longer row is dropped and counted.", unit="tokens")
     group_by_length: bool = key(True, "Put rows of similar length in one batch.")

@@ -1,26 +1,35 @@
-"""The schema of a sweep: one YAML file names a recipe and its runs.
+"""Sweeps: one YAML file names a recipe and its runs. Its schema, and reading and expansion to runs, checked before anything runs.
 
-``sweep_load.py`` reads and expands it. Example::
-
-    name: sizes
-    recipe: quickstart
-    parts:
-      - name: codes
-        until: codebook
-        grid: {codebook.size: [8, 16], codebook.representation: [mean_centered, random]}    # four runs
+name: sizes
+recipe: quickstart
+parts:
+  - name: codes
+    until: codebook
+    grid: {codebook.size: [8, 16], codebook.representation: [mean_centered, random]}    # four runs
 """
 
 from __future__ import annotations
 
+import hashlib
+import itertools
+import pathlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, model_validator
 
+from cirf.errors import CirfError
+from cirf.recipe import load as recipe_io
 from cirf.recipe.keys import found, inner_section
+from cirf.recipe.load import dump, is_sweep, override, read, read_text, shipped_files
 from cirf.recipe.schema import NAME, Recipe, Section, key
+from cirf.recipe.yaml import Document, Path, inline
 
-_FILES = ("sweep.yaml", "sweep.json", "stages.jsonl", "analysis")
-"""Reserved names in a sweep's folder."""
+__all__ = ["LoadedSweep", "Point", "Sweep", "is_sweep", "load", "overlap", "shipped"]
+
+_FILES = ("sweep.yaml", "sweep.json", "stages.jsonl", "analysis")  # reserved names in a sweep's folder
 
 
 def _named(given: dict[str, Any]) -> dict[str, Any]:
@@ -53,8 +62,7 @@ def _is_section(name: str) -> bool:
 
 
 Grid = Annotated[dict[str, Any], AfterValidator(_named)]
-Overrides = Annotated[dict[str, Any], AfterValidator(_checked)]
-"""Values by the recipe's dotted keys."""
+Overrides = Annotated[dict[str, Any], AfterValidator(_checked)]  # values by the recipe's dotted keys
 
 
 class SweepPart(Section):
@@ -64,9 +72,7 @@ class SweepPart(Section):
     notes: str = key("", "The purpose of the part.")
     set: Overrides = key({}, "Dotted keys of the recipe with another value in every run of this part.")
     points: tuple[Overrides, ...] = key(
-        ({},),
-        "Settings that belong together: each entry is a group of the recipe's dotted keys with their values.",
-        min_length=1,
+        ({},), "Settings that belong together: each entry is a group of the recipe's dotted keys with their values.", min_length=1
     )
     grid: Grid = key(
         {},
@@ -126,3 +132,129 @@ class Sweep(Section):
 def overlap(one: str, other: str) -> bool:
     """Whether two dotted keys set the same value, or one a part of the other's."""
     return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
+
+
+_LONGEST = 120  # characters of a folder's name; file systems end at 255 bytes
+
+
+@dataclass(frozen=True)
+class Point:
+    """One run of a sweep."""
+
+    part: str
+    name: str
+    """From the settings that vary within the part; the name of the run's folder."""
+    settings: dict[str, Any]
+    """All settings of the sweep, by dotted key: for every run, for the part, for this point."""
+    varied: tuple[str, ...]
+    recipe: Recipe
+    until: str | None
+    source: str
+    """Its name in errors: file, part and point."""
+
+
+@dataclass(frozen=True)
+class LoadedSweep:
+    """A loaded sweep, with its recipe's data and the lines of the file."""
+
+    sweep: Sweep
+    base: Document
+    document: Document
+    source: str
+
+    def resolved(self, sets: Sequence[str] = ()) -> str:
+        """The sweep as YAML with its recipe's keys in it, and the overrides among the settings for all runs."""
+        chosen = self.sweep.set | dict(map(override, sets))
+        return dump(self.sweep.model_copy(update={"recipe": self.base.value, "set": chosen}))
+
+    def points(self, sets: Sequence[str] = ()) -> list[Point]:
+        """Every point of every part, in order, with the ``a.b=c`` overrides applied to each. Raises ``CirfError``: file, part and
+        point, the key, what was expected and what was found."""
+        overridden = [override(item)[0] for item in sets]
+        return [point for index, part in enumerate(self.sweep.parts) for point in self._points(index, part, sets, overridden)]
+
+    def _points(self, place: int, part: SweepPart, sets: Sequence[str], overridden: Sequence[str]) -> Iterator[Point]:
+        names: set[str] = set()
+        for number, given in enumerate(part.points):
+            for values in itertools.product(*part.grid.values()):
+                varied = given | dict(zip(part.grid, values, strict=True))
+                name = point_name(varied)
+                source = f"{self.source}, part {part.name}, point {name}"
+                if name in names:
+                    raise CirfError(f"{source}: occurs twice in this part; name it once")
+                names.add(name)
+                for one, other in itertools.product(overridden, varied):
+                    if overlap(one, other):
+                        varies = f"part {part.name} varies {other} from run to run"
+                        raise CirfError(f"--set {one}: {varies}; change it in {self.source}")
+                settings = _layered(self.sweep.set, part.set, varied)
+                above: Path = ("parts", place)
+                lines = self._lines(("set",), self.sweep.set) | self._lines((*above, "set"), part.set)
+                lines |= self._lines((*above, "points", number), given) | self._lines((*above, "grid"), part.grid)
+                around = {path[:length]: line for path, line in lines.items() for length in range(1, len(path))}
+                document = Document(self.base.value, around | self.base.lines | lines)
+                recipe = recipe_io.build(document, source, sets, settings)
+                layered = _layered(settings, dict(map(override, sets)))
+                yield Point(part.name, name, layered, tuple(varied), recipe, part.until, source)
+
+    def _lines(self, above: Path, settings: Mapping[str, Any]) -> dict[Path, int]:
+        """The lines of this file that set keys of the recipe, by the keys' paths."""
+        paths = {name: tuple(int(part) if part.isdecimal() else part for part in name.split(".")) for name in settings}
+        return {path: self.document.lines[(*above, name)] for name, path in paths.items()}
+
+
+def _layered(*groups: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings in the order in which they apply: a later one replaces those that it overrides."""
+    made: dict[str, Any] = {}
+    for group in groups:
+        for name, value in group.items():
+            made = {other: kept for other, kept in made.items() if not f"{other}.".startswith(f"{name}.")} | {name: value}
+    return made
+
+
+def shipped() -> dict[str, pathlib.Path]:
+    files = shipped_files("recipes") | shipped_files("sweeps")
+    return {name: path for name, path in sorted(files.items()) if is_sweep(path.read_text(encoding="utf-8"))}
+
+
+def load(path_or_name: str) -> LoadedSweep:
+    """The sweep in a file, or a shipped one by its name. Raises ``CirfError``, one line: the file, the line, the key, what was
+    expected and what was found."""
+    path = recipe_io.find(path_or_name, shipped(), "sweep")
+    return parse(read_text(path, path_or_name, "sweep"), str(path_or_name if path.name in path_or_name else path), path.parent)
+
+
+def parse(text: str, source: str = "sweep", folder: pathlib.Path = pathlib.Path()) -> LoadedSweep:
+    """The sweep in a YAML text; ``source`` is its name in errors, ``folder`` where its recipe is looked for."""
+    document = read(text, source)
+    if not isinstance(document.value, dict):
+        raise CirfError(f"{source}: expected a sweep, keys such as name:, recipe: and parts:, found {found(document.value)}")
+    if "problems" in document.value and "parts" not in document.value:
+        raise CirfError(f"{source}: a recipe, not a sweep (it has no parts); `cirf run {source}` runs it")
+    sweep = recipe_io.validated(Sweep, document.value, source, document)
+    return LoadedSweep(sweep, _base(sweep, document, source, folder), document, source)
+
+
+def _base(sweep: Sweep, document: Document, source: str, folder: pathlib.Path) -> Document:
+    """The data of the recipe, with their lines if they are in the sweep's file. One in its own file must be complete."""
+    if not isinstance(sweep.recipe, str):
+        lines = {path[1:]: line for path, line in document.lines.items() if len(path) > 1 and path[0] == "recipe"}
+        return Document(document.value["recipe"], lines)
+    name = str(folder / sweep.recipe) if (folder / sweep.recipe).is_file() else sweep.recipe
+    try:
+        recipe_io.load(name)
+        text = read_text(recipe_io.find(name, recipe_io.shipped(), "recipe"), name, "recipe")
+    except CirfError as error:
+        raise CirfError(f"{source}: recipe: {error}") from None
+    return Document(read(text, name).value)
+
+
+def point_name(settings: Mapping[str, Any]) -> str:
+    """The name of a run's folder: ``codebook.size=32,seed=1``; ``base`` if nothing varies. Characters that are awkward in a
+    folder's name become ``-``, and long names are cut; a hash then keeps them apart."""
+    text = ",".join(f"{name}={inline(value)}" for name, value in settings.items()) or "base"
+    plain = re.sub(r"[^A-Za-z0-9_.+=,-]+", "-", re.sub(r"[\"'\[\]{} ]", "", text))
+    if plain == text and len(text) <= _LONGEST:
+        return text
+    mark = hashlib.sha256(text.encode()).hexdigest()[:8]
+    return f"{plain[: _LONGEST - 9]}~{mark}"

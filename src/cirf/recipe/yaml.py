@@ -4,8 +4,6 @@ PyYAML follows YAML 1.1, where ``2e-5`` is a text, ``no`` is false, ``010`` is e
 scalar is read as in YAML 1.2: ``null``, ``true``, ``false``, numbers; all else is text.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import re
@@ -29,7 +27,6 @@ _MAX_DIGITS = 400  # Python refuses to read integers of more than 4300 digits; n
 _NO_TAG = "tag:yaml.org,2002:str"  # what the base loader gives to every scalar that carries none
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./@+-]*(:[A-Za-z0-9_./@+-]+)*( [A-Za-z0-9_./@+-]+)*")
 _OTHER_THAN_TEXT = {"yes", "no", "on", "off", "y", "n", "true", "false", "null"}  # to some reader or other
-
 
 _READ_OTHERWISE = frozenset("\t\ufeff!")
 """Characters that the scanner in C takes where the one in Python does not: a text with one is read by the latter alone."""
@@ -58,11 +55,8 @@ class Document:
 
 
 def parse(text: str) -> Document:
-    """Read one YAML document.
-
-    Raises ``YamlError`` for broken syntax, a key that occurs twice, an alias that holds itself, aliases that expand to too much,
-    and explicit tags.
-    """
+    """Read one YAML document. Raises ``YamlError`` for broken syntax, a key that occurs twice, an alias that holds itself,
+    aliases that expand to too much, and explicit tags."""
     try:
         root = _compose(text)
     except yaml.MarkedYAMLError as error:

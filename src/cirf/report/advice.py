@@ -6,8 +6,6 @@ not significantly below the most accurate (`statistics.compare`, each pair by it
 If a shorter one may be far below but there are too few questions to decide, it is named for now, and the sentence says so.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -23,15 +21,9 @@ from cirf.statistics import Comparison, compare
 
 Tables = Mapping[str, Sequence[Row]]
 
-DOUBT = 0.15
-"""A difference that is not significant and yet may be larger than this needs more questions."""
-
-ABOUT = 1.25
-"""Up to this multiple of the fewest tokens a method counts as equally short, and the more accurate one is used."""
-
-FEW_QUESTIONS = 100
-"""Fewer test questions are too few, whatever the result."""
-
+DOUBT = 0.15  # a difference that is not significant and yet may be larger than this needs more questions
+ABOUT = 1.25  # up to this multiple of the fewest tokens a method counts as equally short, and the more accurate one is used
+FEW_QUESTIONS = 100  # fewer test questions are too few, whatever the result
 _NAMED, _SHORT = 3, 40
 
 
@@ -61,11 +53,9 @@ class Recommendation:
 def verdict(
     rows: Mapping[str, Tables], functional: Collection[str], direct: Collection[str], frequent: Mapping[str, str] | None = None
 ) -> Recommendation | None:
-    """Of methods that answered the same questions, by name: their rows by task.
-
-    ``functional`` names those that write functional tokens, ``direct`` those that answer at once; ``frequent`` is the most
-    frequent training answer of each task (without it that of the test). ``None`` without methods.
-    """
+    """Of methods that answered the same questions, by name: their rows by task. ``functional`` names those that write functional
+    tokens, ``direct`` those that answer at once; ``frequent`` is the most frequent training answer of each task (without it that
+    of the test). ``None`` without methods."""
     if not rows:
         return None
     answers = _Asked(rows, frequent or {})
@@ -98,12 +88,6 @@ class _Asked:
         self.scores: dict[str, Score] = {name: scores_from_rows(tables).overall for name, tables in rows.items()}
         tables = next(iter(rows.values()))
         self.n = next(iter(self.scores.values())).n
-        self.above_majority = dict.fromkeys(rows, True)
-        self.majority: float | None = None
-        self.says = ""
-        self._against_one_answer(tables, frequent)
-
-    def _against_one_answer(self, tables: Tables, frequent: Mapping[str, str]) -> None:
         usual = {task: Counter(row["gold"] for row in table).most_common(1)[0][0] for task, table in tables.items()}
         answers = {task: frequent.get(task, answer) for task, answer in usual.items()}
         constant = {f"{task}/{row['id']}": float(row["gold"] == answers[task]) for task, table in tables.items() for row in table}
@@ -111,7 +95,7 @@ class _Asked:
         only = next(iter(answers.values()))[:_SHORT]
         one = f"always answering {only!r}" if len(answers) == 1 else "always giving the most frequent answers"
         self.says = f"{one} ({_percent(self.majority)}"
-        against = {name: compare(solved(found), constant) for name, found in self.rows.items()}
+        against = {name: compare(solved(found), constant) for name, found in rows.items()}
         self.above_majority = {name: pair.significant and pair.difference > 0 for name, pair in against.items()}
 
     def rank(self, name: str) -> tuple[float, float]:
@@ -150,7 +134,6 @@ class _Asked:
         return found
 
     def none(self, traced: str | None) -> Recommendation:
-        """No method is better than a constant."""
         few = ", which is few" if self.n < FEW_QUESTIONS else ""
         best = sorted(self.rows, key=self.rank, reverse=True)[:_NAMED]
         named = best if traced is None or traced in best else [*best[:-1], traced]
@@ -162,7 +145,6 @@ class _Asked:
         return Recommendation(None, sentence, self.n, self.majority)
 
     def too_few(self, best: str, cheaper: str, deficits: Mapping[str, Comparison]) -> Recommendation:
-        """More questions are needed to say whether a cheaper method would do."""
         most = 100 * deficits[cheaper].interval.high
         score = self.scores[cheaper]
         sentence = (
@@ -172,7 +154,6 @@ class _Asked:
         return Recommendation(cheaper, sentence, self.n, self.majority, doubt=deficits[cheaper].interval.high)
 
     def use(self, chosen: str, best: str, traced: str | None, at_once: str | None, warnings: Sequence[str]) -> Recommendation:
-        """The chosen method next to the others that matter most."""
         known = [name for name in (best, traced, at_once) if name is not None]
         order = dict.fromkeys([*known, *sorted(self.rows, key=self.rank, reverse=True)])
         others = [name for name in order if name != chosen]
@@ -205,8 +186,7 @@ def _percent(share: float) -> str:
 
 
 _DIRECT = ("direct_sft", "direct")
-_INSTEAD = ("cot", "direct_sft", "direct")
-"""The comparison of a method if no prose was trained on the same rows."""
+_INSTEAD = ("cot", "direct_sft", "direct")  # the comparison of a method if no prose was trained on the same rows
 
 
 def read_verdict(
@@ -215,10 +195,8 @@ def read_verdict(
     methods: Mapping[str, Mapping[str, Any]],
     training: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any] | None:
-    """The verdict on the methods that answered the same questions; ``training`` are the training problems.
-
-    ``against`` is the comparison of the method to use with ``method`` (`opponent`); ``None`` where there is none.
-    """
+    """The verdict on the methods that answered the same questions; ``training`` are the training problems. ``against`` is the
+    comparison of the method to use with ``method`` (`opponent`); ``None`` where there is none."""
     variants = recipe.get("variants", {})
     comparable = {name: tables for name, tables in rows.items() if methods[name]["same_questions"]}
     traced = {name for name in comparable if methods[name]["functional"]}
@@ -242,28 +220,23 @@ def opponent(
     variants: Mapping[str, Mapping[str, Any]],
     methods: Mapping[str, Mapping[str, Any]],
 ) -> str | None:
-    """The comparison of the method to use: prose trained on the same rows, with a calculator if the method has one.
-
-    Where that is itself the one to use, the most accurate with functional tokens; where the run has none, untrained prose, else
-    direct answers, else the most accurate other method.
-    """
+    """The comparison of the method to use: prose trained on the same rows, with a calculator if the method has one. Where that is
+    itself the one to use, the most accurate with functional tokens; where the run has none, untrained prose, else direct answers,
+    else the most accurate other method."""
     others = [name for name in names if name != use]
     if use is None or not others:
         return None
+    accurate = max(others, key=lambda name: float(methods[name]["accuracy"]))
     prose = [name for name in names if base(name, variants) == BASELINE]
     if use in prose:
-        return traced or _most_accurate(others, methods)
+        return traced or accurate
 
     def helped(name: str) -> bool:
         return bool((variants.get(name, {}).get("settings") or {}).get("calculator"))
 
     ranked = sorted(prose, key=lambda name: (helped(name) != helped(use), name != BASELINE))
     instead = [name for wanted in _INSTEAD for name in others if base(name, variants) == wanted]
-    return next(iter([*ranked, *instead]), None) or _most_accurate(others, methods)
-
-
-def _most_accurate(names: Sequence[str], methods: Mapping[str, Mapping[str, Any]]) -> str:
-    return max(names, key=lambda name: float(methods[name]["accuracy"]))
+    return next(iter([*ranked, *instead]), None) or accurate
 
 
 def writes_tokens(name: str, variants: Mapping[str, Mapping[str, Any]], tables: Tables) -> bool:

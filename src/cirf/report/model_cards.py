@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import yaml
+
 from cirf import __version__
 from cirf.analysis.names import NAMES
 from cirf.errors import CirfError
 from cirf.pictures.style import style
-from cirf.report.data.settings import as_trained
+from cirf.report.data.measures import as_trained
 from cirf.report.page import number, percent, tokens
 from cirf.report.templates import template
 from cirf.store.paths import without_folders
@@ -78,8 +80,7 @@ _HUB = {
 }
 """Hub ids of the bundled backbones, all Apache-2.0."""
 
-_COMPARED = ("sft_cot", "direct_sft", "cot")
-"""Methods that a card compares the model with."""
+_COMPARED = ("sft_cot", "direct_sft", "cot")  # methods that a card compares the model with
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +111,12 @@ class ModelFacts:
 
 
 def model_card(method: str, recipe: Mapping[str, Any], known: ModelFacts) -> str:
-    """A model card in Markdown with YAML front matter.
-
-    ``method`` is its name, such as ``cirf_full``; ``recipe`` the resolved recipe (``model_dump(mode="json")``) with
-    which the method was trained. The text depends on the arguments alone, so latency is left out. Local files and models are
-    named without folders.
-    """
+    """A model card in Markdown with YAML front matter. ``method`` is its name, such as ``cirf_full``; ``recipe`` the resolved
+    recipe (``model_dump(mode="json")``) with which the method was trained. The text depends on the arguments alone, so latency is
+    left out. Local files and models are named without folders."""
     functions, metrics = known.functions, known.metrics
-    answer_cap = _answer_cap(recipe) if functions else 0  # a user's own task is found only by its path
+    names = [entry["task"] for entry in recipe["problems"]["tasks"]]  # a user's own task is found only by its path
+    answer_cap = max(Task.cap if name == JSONL else get(name).cap for name in names) if functions else 0
     recipe = without_folders(recipe)
     tasks = [entry.get("name") or entry["task"] for entry in recipe["problems"]["tasks"]]
     delimiters = (functions or {}).get("delimiters", "cirf")
@@ -152,13 +151,8 @@ def model_card(method: str, recipe: Mapping[str, Any], known: ModelFacts) -> str
 
 
 def card_from_report(
-    method: str,
-    report: Mapping[str, Any],
-    functions: Mapping[str, Any] | None = None,
-    latents: int = 0,
-    guide: str | None = None,
+    method: str, report: Mapping[str, Any], functions: Mapping[str, Any] | None = None, latents: int = 0, guide: str | None = None
 ) -> str:
-    """The card of one method from `collect.collect`'s dict."""
     trained = report["training"].get(method) or {}
     recipe = as_trained(report["recipe"], trained.get("settings"), method, report["codebook"] if functions else None)
     outputs = [row["answers"].get(method, {}) for row in report["examples"]]
@@ -184,7 +178,6 @@ def card_from_report(
 
 
 def card_template(name: str) -> Template:
-    """A card's template, with the filters that cards use."""
     return template(name, {one.__name__: one for one in (percent, number, tokens, cell)})
 
 
@@ -207,11 +200,6 @@ def hub_name(model: str) -> str:
     return _HUB.get(model, model)
 
 
-def _answer_cap(recipe: Mapping[str, Any]) -> int:
-    names = [entry["task"] for entry in recipe["problems"]["tasks"]]
-    return max(Task.cap if name == JSONL else get(name).cap for name in names)
-
-
 def cell(text: str, longest: int = 110) -> str:
     """A text as a cell of a Markdown table: one line, no pipes, no markup, at most ``longest`` characters."""
     line = " ".join(text.split())
@@ -221,8 +209,6 @@ def cell(text: str, longest: int = 110) -> str:
 
 def _front(method: str, recipe: Mapping[str, Any], metrics: Mapping[str, Any] | None, functional: bool) -> str:
     """The YAML between the dashes. A local backbone is named only in the text, since it has no hub id."""
-    import yaml
-
     source = recipe["backbone"]["model"]
     base = hub_name(source)
     front: dict[str, Any] = {"library_name": "transformers", "pipeline_tag": "text-generation"}
@@ -311,6 +297,8 @@ def traces_card(
     delimiters = (functions or {}).get("delimiters", "cirf")
     size = (functions or {}).get("size", 0)
     codes = sorted(((functions or {}).get("codes") or {}).items(), key=lambda item: (-item[1]["count"], int(item[0])))
+    first = json.dumps(rows[0], indent=2, ensure_ascii=False)
+    fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", first)), default=0))  # which the row cannot close
     text: str = card_template("traces.md.j2").render(
         front=_traces_front(rows, licence_of(origins), functions is not None),
         repository=repository,
@@ -327,7 +315,7 @@ def traces_card(
         count=len(rows),
         characters=[sum(len(row[part]) for row in rows) / len(rows) for part in ("prompt", "completion")],
         written=sum(written) / len(rows),
-        example=_fenced(rows[0]),
+        example=f"{fence}json\n{first}\n{fence}",
         end=end,
         sources=origins,
         unsaid=UNSAID,
@@ -337,24 +325,10 @@ def traces_card(
 
 def _traces_front(rows: Sequence[Mapping[str, str]], licence: str | None, functional: bool) -> str:
     """The YAML between the dashes; without a licence if there is no single one."""
-    import yaml
-
     front: dict[str, Any] = {"license": licence} if licence else {}
     front["task_categories"] = ["text-generation"]
-    front["size_categories"] = [_size(len(rows))]
+    bounds = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"))
+    front["size_categories"] = [next((name for bound, name in bounds if len(rows) < bound), "n>1M")]
     front["tags"] = ["cirf", "trl", "sft", *(["latent-reasoning"] if functional else [])]
     front["configs"] = [{"config_name": "default", "data_files": [{"split": "train", "path": "sft.jsonl"}]}]
     return str(yaml.safe_dump(front, sort_keys=False, allow_unicode=True))
-
-
-def _size(count: int) -> str:
-    """The hub's name of a size."""
-    bounds = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"))
-    return next((name for bound, name in bounds if count < bound), "n>1M")
-
-
-def _fenced(row: Mapping[str, str]) -> str:
-    """A row as JSON in a fence that its content cannot close."""
-    text = json.dumps(row, indent=2, ensure_ascii=False)
-    fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
-    return f"{fence}json\n{text}\n{fence}"

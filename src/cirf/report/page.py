@@ -1,9 +1,10 @@
 """The page: one HTML file that needs nothing else, made from `collect.collect`'s dict and nothing more."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
+
+import yaml
+from markupsafe import Markup
 
 from cirf.analysis.names import BASELINE, base, describe, titles_of, variants_of
 from cirf.analysis.source import is_functional
@@ -11,8 +12,7 @@ from cirf.analysis.tradeoff import NARROW
 from cirf.pictures.canvas import themed
 from cirf.pictures.style import FAMILIES, Style, every_style, family_style
 from cirf.report.data.collect import REFERENCE
-from cirf.report.data.measures import holding, setting
-from cirf.report.data.settings import seen_before
+from cirf.report.data.measures import holding, seen_before, setting
 from cirf.report.plots import codebook_svg, compression_svg, pareto_svg, training_svg, voting_svg
 from cirf.report.templates import colour, page_data, read_script, script_hash, template, to_script, variable
 from cirf.statistics import Comparison, Interval, describe_difference
@@ -46,9 +46,6 @@ SECTIONS = (
 
 def render(data: Mapping[str, Any]) -> str:
     """The page's HTML. The same data gives the same bytes; nothing in it is fetched from anywhere."""
-    import yaml
-    from markupsafe import Markup
-
     filters = {one.__name__: one for one in (percent, number, tokens, seconds, words, size, p_value)}
     pictures = {
         "latency": pareto_svg(data, "latency"),
@@ -106,10 +103,8 @@ def render(data: Mapping[str, Any]) -> str:
 def looks(data: Mapping[str, Any]) -> dict[str, Style]:
     """Display name of every method, with the colour and marker of its family."""
     titles, variants = titles_of(data), variants_of(data)
-    return {
-        name: family_style(name, variants, row["functional"])._replace(title=titles[name])
-        for name, row in data["methods"].items()
-    }
+    styles = {name: family_style(name, variants, row["functional"]) for name, row in data["methods"].items()}
+    return {name: style._replace(title=titles[name]) for name, style in styles.items()}
 
 
 def ranked(methods: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
@@ -125,13 +120,11 @@ def dark_colours() -> str:
 
 
 def written(data: Mapping[str, Any]) -> list[int]:
-    """The codes in the answers to the page's questions, by number."""
     answers = (answer for row in data["questions"]["rows"] for answer in row["answers"].values())
     return sorted({code for answer in answers for code, _ in answer.get("codes", ()) if code is not None})
 
 
 def labels(data: Mapping[str, Any]) -> dict[int, str]:
-    """The codes' labels: of the run's codebook, else of the saved models it uses."""
     found = {row["code"]: row["label"] for row in (data["codebook"] or {}).get("codes", ())}
     return found or {int(code): label for code, label in data.get("labels", {}).items()}
 
@@ -161,19 +154,16 @@ def headline(data: Mapping[str, Any]) -> dict[str, Any] | None:
     if verdict["use"] is None:
         none = "No method can be recommended yet: none is significantly above always giving the most frequent answer"
         share = f"({percent(verdict['majority'])}, n = {verdict['n']:,})"
-        return {"text": f"{none} {share}. {_best(data, titles)}", "notes": []}
+        best = verdict["best"] or next(iter(ranked(data["methods"])))
+        row = data["methods"][best]
+        accurate = f"{titles[best]}: {percent(row['accuracy'])} with {tokens(row['tokens'])} tokens an answer"
+        return {"text": f"{none} {share}. The most accurate is {accurate}.", "notes": []}
     pair = verdict["against"]
     sentences = [_use(data, titles), _cost(data, pair, titles) if pair else _NOTHING_TO_COMPARE]
     return {"text": " ".join(sentences), "notes": _notes(data, titles)}
 
 
 _NOTHING_TO_COMPARE = "There is nothing to compare it with: add sft_cot and direct_sft to methods."
-
-
-def _best(data: Mapping[str, Any], titles: Mapping[str, str]) -> str:
-    best = data["verdict"]["best"] or next(iter(ranked(data["methods"])))
-    row = data["methods"][best]
-    return f"The most accurate is {titles[best]}: {percent(row['accuracy'])} with {tokens(row['tokens'])} tokens an answer."
 
 
 def _use(data: Mapping[str, Any], titles: Mapping[str, str]) -> str:
@@ -219,13 +209,11 @@ def _notes(data: Mapping[str, Any], titles: Mapping[str, str]) -> list[str]:
     for warning in verdict["warnings"]:
         traced = titles[verdict["traced"]]
         if warning == "below_direct":
-            found.append(
-                f"{traced} is significantly less accurate than {titles[verdict['at_once']]}: its traces do not help here."
-            )
+            direct = titles[verdict["at_once"]]
+            found.append(f"{traced} is significantly less accurate than {direct}: its traces do not help here.")
         else:
-            found.append(
-                f"{traced} is not significantly above always giving the most frequent answer ({percent(verdict['majority'])})."
-            )
+            constant = f"always giving the most frequent answer ({percent(verdict['majority'])})"
+            found.append(f"{traced} is not significantly above {constant}.")
     named = [verdict["use"], (verdict["against"] or {}).get("method")]
     cut = {name: data["methods"][name]["truncated"] for name in named if name}
     return found + [
@@ -269,12 +257,10 @@ def times(ratio: float | None, more: str, less: str) -> str | None:
 
 
 def percent(share: float | None, digits: int = 1) -> str:
-    """``78.0 %``, or a dash for what is not known."""
     return "–" if share is None else f"{100 * share:.{digits}f}\N{NO-BREAK SPACE}%"
 
 
 def number(value: float | None) -> str:
-    """A count or a mean with as many digits as it needs."""
     if value is None:
         return "–"
     if isinstance(value, int) or abs(value) >= 1000:
@@ -283,12 +269,10 @@ def number(value: float | None) -> str:
 
 
 def tokens(value: float) -> str:
-    """A mean number of tokens: ``14.8``, ``132``."""
     return f"{value:.1f}" if value < 100 else f"{value:,.0f}"
 
 
 def seconds(value: float | None) -> str:
-    """A time: ``38 ms``, ``1.93 s``, ``4 min 10 s``, ``2 h 5 min``."""
     if value is None:
         return "–"
     if value < 0.1:
@@ -300,7 +284,6 @@ def seconds(value: float | None) -> str:
 
 
 def size(value: float | None) -> str:
-    """Bytes: ``271 MB``, ``15.2 GB``."""
     if value is None:
         return "–"
     unit, name = (1e9, "GB") if value >= 1e9 else (1e6, "MB")
@@ -308,12 +291,10 @@ def size(value: float | None) -> str:
 
 
 def p_value(value: float | None) -> str:
-    """``0.031``, ``< 0.001``."""
     return "–" if value is None else "<\N{NO-BREAK SPACE}0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def words(key: str) -> str:
-    """A key as a caption: ``tokens_per_second`` becomes ``tokens per second``."""
     return str(key).replace("_", " ")
 
 

@@ -1,7 +1,5 @@
 """The report's pictures, as SVG text for the page, which gives them its own colours (`canvas.themed`)."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +13,6 @@ from cirf.report.data.measures import setting
 
 _FIRST, _SECOND, _THIRD = (style(name, []).colour for name in ("cirf_full", "cot", "direct_sft"))
 
-
 _AXES = {
     "latency": ("latency_mean_s", "seconds an answer, one question at a time", "s"),
     "tokens": ("tokens", "generated tokens an answer", ""),
@@ -24,11 +21,9 @@ _AXES = {
 
 
 def pareto_svg(data: Mapping[str, Any], axis: str = "tokens", size: PictureSize = WIDE) -> str | None:
-    """Accuracy (with its Wilson interval) against what it costs: up and to the left is better.
-
-    ``data`` is `collect.collect`'s dict. ``axis`` is ``latency`` (mean seconds an answer at batch 1) or ``tokens`` (mean
-    generated tokens). The front is of methods that answered the same questions. ``None`` if there is nothing to draw.
-    """
+    """Accuracy (with its Wilson interval) against what it costs: up and to the left is better. ``data`` is `collect.collect`'s
+    dict. ``axis`` is ``latency`` (mean seconds an answer at batch 1) or ``tokens`` (mean generated tokens). The front is of
+    methods that answered the same questions. ``None`` if there is nothing to draw."""
     key, label, unit = _AXES[axis]
     rows = {name: row for name, row in data["methods"].items() if row[key]}
     if not rows:
@@ -41,15 +36,11 @@ def pareto_svg(data: Mapping[str, Any], axis: str = "tokens", size: PictureSize 
     for name, row in rows.items():
         share, low, high = (100 * value for value in (row["accuracy"], *row["interval"]))
         of = family(name, variants, row["functional"])
-        description = (
-            f"{titles[name]} ({name}): {describe_method(row)}" if titles[name] != name else f"{name}: {describe_method(row)}"
-        )
+        called = name if titles[name] == name else f"{titles[name]} ({name})"
+        description = f"{called}: {describe_method(row)}"
         changes = f". {describe(name, variants)}" if name in variants else ""
-        spots.append(
-            MethodPoint(
-                name, titles[name], description + changes, of, row[key], share, low, high, bool(front.get(name)), name in named
-            )
-        )
+        place = (row[key], share, low, high)
+        spots.append(MethodPoint(name, titles[name], description + changes, of, *place, bool(front.get(name)), name in named))
     of_what = f" ({setting(data['latency'])})" if axis == "latency" else ""
     points = "; ".join(f"{spot.title}: {spot.accuracy:.1f} % at {spot.cost:.3g}" for spot in spots)
     salt = f"pareto-{axis}" + ("" if size == WIDE else "-narrow")
@@ -153,10 +144,8 @@ def compression_svg(data: Mapping[str, Any]) -> str | None:
 
 
 def voting_svg(data: Mapping[str, Any]) -> str | None:
-    """Accuracy of 1, 2, ... votes against what an answer costs: seconds where all of it was timed, else generated tokens.
-
-    Dashed what they and the fallback answer together; a separate point is the one answer that they are compared with.
-    """
+    """Accuracy of 1, 2, ... votes against what an answer costs: seconds where all of it was timed, else generated tokens. Dashed
+    what they and the fallback answer together; a separate point is the one answer that they are compared with."""
     found = data["voting"]
     if not found:
         return None
@@ -173,8 +162,6 @@ def voting_svg(data: Mapping[str, Any]) -> str | None:
     with canvas(4.9, 3.7, "voting") as (figure, out):
         axes = figure.add_subplot()
         logarithmic = max(reach) > 4 * min(reach)
-        if logarithmic:
-            axes.set_xscale("log")
         limits(axes, reach, logarithmic)
         axes.set_ylim(-3, 103)
         ys, title = [100 * row["accuracy"] for row in rows], f"{look.title}, by number of votes"

@@ -66,7 +66,6 @@ def colour(look: Style) -> str:
 
 
 def variable(value: str) -> str:
-    """The name of the CSS variable of a colour such as ``#0473e1``."""
     return f"--c{value[1:]}"
 
 
@@ -76,7 +75,6 @@ def to_script(value: Any) -> str:
 
 
 def read_script(*names: str) -> str:
-    """A page's script: files of this package, one after the other."""
     return "".join(files("cirf.report").joinpath(name).read_text(encoding="utf-8") for name in names)
 
 

@@ -7,8 +7,6 @@
 option's text. Other keys are ignored.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import re
@@ -23,10 +21,10 @@ from cirf.store.jsonl import Refused, RowError, row_numbers, sorting_out
 from cirf.store.paths import user_path
 from cirf.store.row_files import RowFile, read_row_file
 from cirf.tasks.loading.choices import by_index
-from cirf.tasks.loading.layouts import missing, paths, plain_row, unread_columns
+from cirf.tasks.loading.layouts import missing, paths, plain_row, type_name, unread_columns
 from cirf.tasks.loading.unusable import Tolerance, Unusable
 from cirf.tasks.parsing.answers import normalise_text, number_value, parse_answer
-from cirf.tasks.parsing.latex import is_formula, is_marked_up, tidy_latex
+from cirf.tasks.parsing.latex import MARKED_UP, is_formula, tidy_latex
 from cirf.tasks.steps import produced
 from cirf.tasks.task import Task
 from cirf.text.numerals import has_decimal_commas, number_text, with_points
@@ -36,7 +34,7 @@ _MOST_CHOICES = 26
 _FORMULAS = 0.9  # share of formulas, numbers and single words from which on answers are LaTeX
 _POINT = re.compile(r"\s*-?(?:\d+\.\d{1,2}|0\.\d+)\s*")
 _FRACTION = re.compile(r"-?(?:\d+ )?\d+/\d+")
-_LETTER_ALONE = re.compile(r"(?:(?:option|choice)\s*)?[(\[]?[A-Za-z][)\].:]*", re.IGNORECASE)
+_LETTER_ALONE = re.compile(r"(?:(?:option|choice)\s*)?[(\[]?[A-Za-z][)\].:]*", re.I)
 _SEVERAL_LETTERS = re.compile(r"[(\[]?[A-J][)\]]?(?:(?:\s?[,;/&+]\s?|\s+and\s+|,\s?and\s)[(\[]?[A-J][)\]]?)+")
 _LOOKED_AT, _NAMED = 100, 6  # rows, to find columns that are not read, and how many of these are named
 _FEW_SEVERAL = 0.05  # share of rows with several right options up to which the others have one
@@ -53,10 +51,8 @@ class _Rows(RowFile):
 
 def build_task(entry: TaskEntry, data: str | None, lenient: bool = False, allowed: float = 0.0) -> Task:
     """The task of a jsonl entry: its answer kind as declared or detected from its rows, and the result rule of that kind.
-
     ``lenient``: unusable rows are ignored instead of raised; ``allowed``: the share of rows that may have an answer of another
-    kind, which makes them unusable.
-    """
+    kind, which makes them unusable."""
     path, commas = _first_path(entry, data), False
     kind: AnswerKind | None = entry.answer
     if kind is None or path.exists():
@@ -71,9 +67,7 @@ def _task(name: str, kind: AnswerKind, summary: str, commas: bool) -> Task:
 
 def rows_in_memory(rows: Sequence[Mapping[str, Any]], name: str, answer: AnswerKind | None = None) -> tuple[Task, list[Problem]]:
     """A task of that name and its problems, from rows as a file would hold them; rows without an id are numbered from 0.
-
-    ``answer``: the kind of answers; ``None``: detected from the rows. ``CirfError`` names the first row that does not fit.
-    """
+    ``answer``: the kind of answers; ``None``: detected from the rows. ``CirfError`` names the first row that does not fit."""
     plain = [plain_row(row, f"{name}, row {number}") for number, row in enumerate(rows)]
     by_index(list(enumerate(plain)))
     for number, row in enumerate(plain):
@@ -93,43 +87,27 @@ def read_split(
 ) -> list[Problem] | None:
     """The problems of a recipe's file, in order, with its own ids (or row numbers from 0) and no task; ``None`` without a file.
 
-    ``columns`` and ``commas``: as of `read_problems`.
+    ``columns``: maps its columns to ours (`cirf.recipe.schema.FIELDS`) if they are not detected; ``commas``: whether its numbers
+    have decimal commas, ``None``: detected. Without a ``tolerance`` ``CirfError`` names the file, line and field of the first row
+    that does not fit; with one such rows are left out, and the others have the ids they would have anyway.
     """
     if path is None:
         return None
     tolerance = tolerance or Tolerance(0)
     refused = tolerance.begin()
-    problems = read_problems(path, kind, refused, columns, commas)
-    tolerance.settle(path.name, len(problems), refused)
-    return problems
-
-
-def read_problems(
-    path: Path,
-    kind: AnswerKind,
-    refused: Refused | None = None,
-    columns: Mapping[str, str] | None = None,
-    commas: bool | None = None,
-) -> list[Problem]:
-    """The problems of a file; ``CirfError`` names the file, line and field of the first row that does not fit.
-
-    ``columns``: maps its columns to ours (`cirf.recipe.schema.FIELDS`) if they are not detected. With a list for ``refused``
-    rows, these go there and the others are returned, with the ids they would have anyway. ``commas``: whether its numbers have
-    decimal commas; ``None``: detected.
-    """
+    file = _read(path, refused, columns, commas)
+    place = "row-{}" if any(row.get("id") is not None for _, row in file.rows) else "{}"  # never like an id of the file's own
+    numbers = row_numbers([line for line, _ in file.rows], refused or ())
     problems, seen = [], dict[str, int]()
-    before = len(refused or ())
-    rows, word = (file := _read(path, refused, columns, commas)).rows, file.word
-    place = "row-{}" if any(row.get("id") is not None for _, row in rows) else "{}"  # never like an id of the file's own
-    numbers = row_numbers([line for line, _ in rows], (refused or [])[before:])
-    for line, row in rows:
+    for line, row in file.rows:
         with sorting_out(refused):
-            problem = _problem(row, place.format(numbers[line]), kind, f"{path}, {word} {line}")
-            first = seen.setdefault(problem.id, line)
-            if first != line:
-                message = f"id {problem.id[:80]!r} occurs already in {word} {first}; ids must be unique"
-                raise RowError(f"{path}, {word} {line}", message, "its id occurs in an earlier row already")
+            where = f"{path}, {file.word} {line}"
+            problem = _problem(row, place.format(numbers[line]), kind, where)
+            if (first := seen.setdefault(problem.id, line)) != line:
+                message = f"id {problem.id[:80]!r} occurs already in {file.word} {first}; ids must be unique"
+                raise RowError(where, message, "its id occurs in an earlier row already")
             problems.append(problem)
+    tolerance.settle(path.name, len(problems), refused)
     return problems
 
 
@@ -156,7 +134,7 @@ def infer_kind(rows: Sequence[tuple[int, Mapping[str, Any]]]) -> AnswerKind:
         return "yesno"
     if all(number_value(tidy_latex(answer)) is not None for answer in answers):
         return "number"
-    formulas = any(map(is_marked_up, answers)) and sum(map(is_formula, answers)) >= _FORMULAS * len(answers)
+    formulas = any(map(MARKED_UP.search, answers)) and sum(map(is_formula, answers)) >= _FORMULAS * len(answers)
     return "latex" if formulas else "text"
 
 
@@ -190,10 +168,8 @@ def kind_counts(entry: TaskEntry, data: str | None, allowed: float) -> tuple[Ans
 
 
 def odd_rows(rows: Sequence[tuple[int, Mapping[str, Any]]], allowed: float = 0.0) -> str | None:
-    """A sentence on the rows whose answers are of another kind than most; ``None`` where there are none.
-
-    ``allowed``: the share of such rows up to which they are dropped; with more of them all answers count as text.
-    """
+    """A sentence on the rows whose answers are of another kind than most; ``None`` where there are none. ``allowed``: the share
+    of such rows up to which they are dropped; with more of them all answers count as text."""
     if infer_kind(rows) != "text":
         return None
     by_kind = lines_by_kind(rows)
@@ -201,9 +177,8 @@ def odd_rows(rows: Sequence[tuple[int, Mapping[str, Any]]], allowed: float = 0.0
     if len(alike) <= len(rows) / 2:
         several = [f"{len(lines):,} {_KIND_WORDS[each]}" for each, lines in by_kind.items() if lines]
         mixed = len(several) > 1 and sum(map(len, by_kind.values())) == len(rows)
-        return (
-            f"rows of several kinds ({', '.join(several)}), so all answers count as text; make a file of each" if mixed else None
-        )
+        advice = "so all answers count as text; make a file of each"
+        return f"rows of several kinds ({', '.join(several)}), {advice}" if mixed else None
     there = set(alike)
     others = [line for line, _ in rows if line not in there]
     named = ", ".join(map(str, others[:3])) + (", ..." if len(others) > 3 else "")
@@ -227,18 +202,14 @@ def row_notes(entry: TaskEntry, data: str | None, allowed: float = 0.0) -> list[
 
 def train_path(entry: TaskEntry, data: str | None) -> Path | None:
     """The path of the training rows: ``train_file`` as given, else under the data folder; ``None`` if just a test is named.
-
-    ``CirfError`` if neither is.
-    """
+    ``CirfError`` if neither is."""
     if entry.train_file is None and entry.test_file is None:
-        raise CirfError(
-            f"problems.tasks: {entry.name or entry.task} is a jsonl task and needs train_file (or, to test, test_file)"
-        )
+        name = entry.name or entry.task
+        raise CirfError(f"problems.tasks: {name} is a jsonl task and needs train_file (or, to test, test_file)")
     return None if entry.train_file is None else find_file(entry.train_file, data)
 
 
 def _first_path(entry: TaskEntry, data: str | None) -> Path:
-    """The file whose rows decide the kind of answers."""
     path = train_path(entry, data) or test_path(entry, data)
     assert path is not None
     return path
@@ -250,7 +221,6 @@ def test_path(entry: TaskEntry, data: str | None) -> Path | None:
 
 
 def find_file(name: str, data: str | None) -> Path:
-    """A file by its given name, else under the data folder."""
     path = user_path(name)
     if not path.exists() and data is not None and (Path(data) / name).exists():
         return Path(data) / name
@@ -306,18 +276,18 @@ def _check(row: Mapping[str, Any], where: str) -> None:
             continue
         if not isinstance(value, str):
             reason = f"{field} is not a string"
-            raise RowError(where, f"{field} is {_kind(value)}, expected a string{_part(value, field)}", reason)
+            raise RowError(where, f"{field} is {type_name(value)}, expected a string{_part(value, field)}", reason)
         if not value.strip():
             hint = "; leave the field out where there is none" if field == "rationale" else ""
             raise RowError(where, f"{field} is empty{hint}")
     answer = row["answer"]
     if not isinstance(answer, (str, int, float)) or (isinstance(answer, float) and not math.isfinite(answer)):
-        message = f"answer is {_kind(answer)}, expected a string, a number or true/false"
+        message = f"answer is {type_name(answer)}, expected a string, a number or true/false"
         raise RowError(where, message + _part(answer, "answer"), message)
     if not str(answer).strip():
         raise RowError(where, "answer is empty")
     if row.get("id") is not None and (not isinstance(row["id"], (str, int)) or isinstance(row["id"], bool)):
-        raise RowError(where, f"id is {_kind(row['id'])}, expected a string or a whole number")
+        raise RowError(where, f"id is {type_name(row['id'])}, expected a string or a whole number")
     _check_choices(row.get("choices"), where)
 
 
@@ -336,7 +306,7 @@ def _check_choices(choices: Any, where: str) -> None:
     if choices is None:
         return
     if not isinstance(choices, list) or not all(isinstance(choice, str) for choice in choices):
-        raise RowError(where, f"choices is {_kind(choices)}, expected a list of strings")
+        raise RowError(where, f"choices is {type_name(choices)}, expected a list of strings")
     if not 2 <= len(choices) <= _MOST_CHOICES:
         message = f"choices holds {len(choices)} options, expected 2 to {_MOST_CHOICES}"
         raise RowError(where, message, "choices holds too few or too many options")
@@ -398,18 +368,3 @@ def _option(text: str, choices: Sequence[str] | None, where: str) -> str:
         raise RowError(where, message, "answer is a number; write the option's letter")
     message = f"answer {text!r} is not among the choices; write a letter from {letters} or an option's text"
     raise RowError(where, message, "answer is not among the choices")
-
-
-def _kind(value: Any) -> str:
-    if isinstance(value, float) and not math.isfinite(value):
-        return f"{value}"
-    names = {
-        dict: "an object",
-        list: "a list",
-        str: "a string",
-        bool: "true/false",
-        int: "a number",
-        float: "a number",
-        type(None): "null",
-    }
-    return names.get(type(value), type(value).__name__)

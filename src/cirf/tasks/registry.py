@@ -1,8 +1,7 @@
-"""The tasks, by name. A new one is a file and a line here; other packages add theirs by entry points (``cirf.tasks``).
+"""The tasks, by name. A new one is a ``Task`` and a line here; other packages add theirs by entry points (``cirf.tasks``).
 
-A task in a Python file of the user's own, named in a recipe by its path: ``problems.tasks: [{task: mytask.py}]``.
-
-The file is run as code (see `cirf.user_code`). It ends in ``TASK = Task(...)``.
+A task in a Python file of the user's own, named in a recipe by its path: ``problems.tasks: [{task: mytask.py}]``. The file is run
+as code (see `cirf.user_code`). It ends in ``TASK = Task(...)``.
 """
 
 from __future__ import annotations
@@ -24,25 +23,23 @@ if TYPE_CHECKING:
 TASKS: Registry[Task] = Registry(
     "cirf.tasks",
     {
-        "gsm8k": "cirf.tasks.benchmarks.gsm8k:TASK",
-        "svamp": "cirf.tasks.benchmarks.svamp:TASK",
-        "multiarith": "cirf.tasks.benchmarks.multiarith:TASK",
-        "coin_flip": "cirf.tasks.benchmarks.coin_flip:TASK",
-        "commonsense_qa": "cirf.tasks.benchmarks.commonsense_qa:TASK",
-        "math500": "cirf.tasks.benchmarks.math500:TASK",
+        "gsm8k": "cirf.tasks.benchmarks.public:GSM8K",
+        "svamp": "cirf.tasks.benchmarks.public:SVAMP",
+        "multiarith": "cirf.tasks.benchmarks.public:MULTIARITH",
+        "coin_flip": "cirf.tasks.benchmarks.public:COIN_FLIP",
+        "commonsense_qa": "cirf.tasks.benchmarks.public:COMMONSENSE_QA",
+        "math500": "cirf.tasks.benchmarks.public:MATH500",
         "bbh": "cirf.tasks.benchmarks.bbh:TASK",
-        "strategyqa": "cirf.tasks.benchmarks.strategyqa:TASK",
-        "scienceqa": "cirf.tasks.benchmarks.scienceqa:TASK",
-        "made_coin_flip": "cirf.tasks.benchmarks.made_coin_flip:TASK",
-        "chain_sum": "cirf.tasks.benchmarks.chain_sum:TASK",
-        "leg_counting": "cirf.tasks.benchmarks.leg_counting:TASK",
-        "gsm_symbolic": "cirf.tasks.benchmarks.gsm_symbolic:TASK",
+        "strategyqa": "cirf.tasks.benchmarks.public:STRATEGYQA",
+        "scienceqa": "cirf.tasks.benchmarks.public:SCIENCEQA",
+        "made_coin_flip": "cirf.tasks.benchmarks.made:MADE_COIN_FLIP",
+        "chain_sum": "cirf.tasks.benchmarks.made:CHAIN_SUM",
+        "leg_counting": "cirf.tasks.benchmarks.made:LEG_COUNTING",
+        "gsm_symbolic": "cirf.tasks.benchmarks.made:GSM_SYMBOLIC",
     },
 )
 
-JSONL = "jsonl"
-"""The task name in a recipe for a user's own file."""
-
+JSONL = "jsonl"  # the task name in a recipe for a user's own file
 __all__ = ["JSONL", "OWN", "TASKS", "get", "names", "resolve"]
 
 
@@ -67,9 +64,7 @@ def get(name: str) -> Task:
 
 def resolve(section: Problems, lenient: bool = False) -> dict[str, Task]:
     """The tasks of a recipe by table name (``entry.name`` or ``entry.task``); ``jsonl`` ones are built from their files.
-
-    ``lenient``: rows of these files that cannot be used are passed over instead of raised, as where the recipe allows some.
-    """
+    ``lenient``: rows of these files that cannot be used are passed over instead of raised, as where the recipe allows some."""
     found = {}
     for entry in section.tasks:
         name = entry.name or entry.task
@@ -83,11 +78,8 @@ def resolve(section: Problems, lenient: bool = False) -> dict[str, Task]:
 
 
 def load_task(path: str) -> Task:
-    """The ``TASK`` of a file, with the hash of the file as its ``origin``.
-
-    ``CirfError`` if the file is not there, fails as code (with the line), has no ``TASK`` that is a ``Task``, or one of its
-    worked examples is not read as it is answered.
-    """
+    """The ``TASK`` of a file, with the hash of the file as its ``origin``. ``CirfError`` if the file is not there, fails as code
+    (with the line), has no ``TASK`` that is a ``Task``, or one of its worked examples is not read as it is answered."""
     defined, origin = read_user_code(path, "problems.tasks names it as a task of your own")
     task = defined.get("TASK")
     if task is None:

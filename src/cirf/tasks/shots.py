@@ -16,18 +16,14 @@ from cirf.records import Problem
 if TYPE_CHECKING:
     from cirf.tasks.task import Task
 
-MARK = "####"
-"""Stands between the steps and the answer."""
+MARK = "####"  # separates the steps from the answer
 
 
 @dataclass(frozen=True, slots=True)
 class Shot:
-    """A question with its steps in a few words and its answer.
-
-    ``draft`` holds the steps, a semicolon between two; ``answer`` is canonical, an option's letter where there are
-    ``choices``. ``subset`` names the part of the task that it is an example for (`Problem.subset`); without one it is an
-    example for all questions.
-    """
+    """A question with its steps in a few words and its answer. ``draft`` holds the steps, a semicolon between two; ``answer`` is
+    canonical, an option's letter where there are ``choices``. ``subset`` names the part of the task that it is an example for
+    (`Problem.subset`); without one it is an example for all questions."""
 
     question: str
     draft: str
@@ -37,12 +33,10 @@ class Shot:
 
     @property
     def problem(self) -> Problem:
-        """The question as one of the task's problems."""
         return Problem(id="", task="", question=self.question, answer=self.answer, choices=self.choices, subset=self.subset)
 
     @property
     def worked(self) -> str:
-        """The text after the question: the draft, the mark and the answer."""
         return f"{self.draft} {MARK} {self.answer}"
 
 

@@ -1,9 +1,7 @@
 """What a task is: where its problems come from, how they are put to a model, and how an answer is judged.
 
-A benchmark is one short file that ends in a ``Task``; the registry in ``__init__.py`` knows its name.
+A benchmark is a ``Task`` and what reads its rows; `cirf.tasks.registry` knows its name.
 """
-
-from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -76,7 +74,6 @@ class HubPart:
 
     @property
     def stem(self) -> str:
-        """The name of the mirrored file without its ending."""
         return self.file or self.config or self.split
 
 
@@ -148,16 +145,13 @@ class Task:
 
     @property
     def generated(self) -> bool:
-        """Whether the problems are made on the spot, offline."""
         return self.make is not None
 
     @property
     def evaluation_only(self) -> bool:
-        """Whether it is a published data set without training rows."""
         return self.hub is not None and "train" not in self.hub.splits
 
     def kind(self, problem: Problem) -> AnswerKind:
-        """What the answer to a problem is."""
         return self.kinds.get(problem.subset or "", self.answer)
 
     @property
@@ -183,7 +177,6 @@ class Task:
 
     @property
     def wordings(self) -> list[str]:
-        """Every instruction that it gives."""
         return list(self.wording) if self.wording else [details[kind] for kind in self.all_kinds for details in (DIRECT, COT)]
 
     def render(self, problem: Problem) -> str:
@@ -216,7 +209,6 @@ class Task:
         return "" if found == segment.strip() else found
 
     def in_our_notation(self, problem: Problem) -> Problem:
-        """The problem with the numbers of its texts in our notation."""
         if not self.decimal_commas:
             return problem
         choices = tuple(map(with_points, problem.choices)) if problem.choices else problem.choices

@@ -10,17 +10,13 @@ A worked example, a piece and its function a line::
 The words are English. Texts in other languages are cut at paragraphs and at sentence ends, where a piece is long enough.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from itertools import islice
 
 from cirf.text.sentences import sentences
 
-ENOUGH = 80
-"""Characters of a piece after which any sentence opens another, unless its first words continue it."""
-
+ENOUGH = 80  # characters of a piece after which any sentence opens another, unless its first words continue it
 _FUNCTIONS = {
     "check": r"(?:(?:so|now|okay|ok|wait|but),? )*(?:(?:let me|let['’]s|i(?:['’]ll| will| should| need to| can)?|to),? )?"
     r"(?:just |quickly )*(?:double[- ]?check|re-?check|verify|check|confirm|make sure|be sure|test)(?:ing)?",

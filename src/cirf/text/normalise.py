@@ -16,8 +16,6 @@ Numbered items of a list within an item stay indented, by two spaces. Ordinal ma
 inside ``<<...>>`` and in the code of drawings (``[asy]``).
 """
 
-from __future__ import annotations
-
 import re
 from typing import Literal
 
@@ -30,39 +28,39 @@ _GROUPS = re.compile(r"(?<=[0-9])[\u00a0\u2009\u202f](?=[0-9]{3}(?![0-9]))")  # 
 _BLANK = re.compile(r"[^\S\n]+")
 _BLANK_LINES = re.compile(r"\n{3,}")
 
-_ITEM = re.compile(r"^([ \t]*)(?=(?:\*\*)?(?:(\d{1,2})[.):]|\((\d{1,2})\))(?:\s|\*|$))", re.MULTILINE)
+_ITEM = re.compile(r"^([ \t]*)(?=(?:\*\*)?(?:(\d{1,2})[.):]|\((\d{1,2})\))(?:\s|\*|$))", re.M)
 _INNER = "\ue000"
 
 # --- markdown -----------------------------------------------------------------------------------------------------------
-_FENCE = re.compile(r"^ ?```[A-Za-z+]*$", re.MULTILINE)
+_FENCE = re.compile(r"^ ?```[A-Za-z+]*$", re.M)
 _CODE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 # The text between two marks ends where the next one opens, or has a bound: a mark opened ten thousand times and never closed
 # would be searched to the end each time.
 _BOLD = re.compile(r"(?<![\w*)])\*\*(?=[^\s*])(.{1,2000}?)(?<=[^\s])\*\*(?!\*)")
 _ITALIC = re.compile(r"(?<![\w*)])\*(?=[A-Za-z\"'(])([^*\n]+?)(?<=[^\s*])\*(?![\w*])")
 _UNDERSCORED = re.compile(r"(?<![\w\\])(__?)(?=[A-Za-z\"'(])([^_\n]+?)(?<=[^\s_])\1(?!\w)")
-_BOLD_LINE = re.compile(r"^ ?\*\*([^\W\d_][^\s*:.!?=\d]*(?:[ ][^\W\d_][^\s*:.!?=\d]*){0,4}[ ]?)\*\* ?$(?=\s*\S)", re.MULTILINE)
-_RULE = re.compile(r"^ ?(?:-{3,}|\*{3,}|_{3,}|={3,}) ?$", re.MULTILINE)
+_BOLD_LINE = re.compile(r"^ ?\*\*([^\W\d_][^\s*:.!?=\d]*(?:[ ][^\W\d_][^\s*:.!?=\d]*){0,4}[ ]?)\*\* ?$(?=\s*\S)", re.M)
+_RULE = re.compile(r"^ ?(?:-{3,}|\*{3,}|_{3,}|={3,}) ?$", re.M)
 # Runs of marks at once, as below: one a pass would take as many passes as there are. Of headings' marks the last one counts; of
 # ``####``, which may be an answer's, one a pass goes.
-_TABLE_RULE = re.compile(r"^ ?\|?(?: ?:?-+:? ?\|)+(?: ?:?-+:? ?)?$", re.MULTILINE)
-_HEADING = re.compile(r"^ ?(?:(?!####[^#])#{1,6} +)*(#{1,6}) +([^\n]*)$", re.MULTILINE)
-_BULLET = re.compile(r"^ ?(?:[-*•◦▪‣] +)+(?=\S)", re.MULTILINE)
+_TABLE_RULE = re.compile(r"^ ?\|?(?: ?:?-+:? ?\|)+(?: ?:?-+:? ?)?$", re.M)
+_HEADING = re.compile(r"^ ?(?:(?!####[^#])#{1,6} +)*(#{1,6}) +([^\n]*)$", re.M)
+_BULLET = re.compile(r"^ ?(?:[-*•◦▪‣] +)+(?=\S)", re.M)
 _INK = re.compile(r"\S")
-_STEP = re.compile(r"(?:step\b|\(?\d+[.):])", re.IGNORECASE)
-_STEP_TITLE = re.compile(r"(?:step [\w#]+ ?[.)–—-]|\(?\d+[.)]) ?\w", re.IGNORECASE)
+_STEP = re.compile(r"(?:step\b|\(?\d+[.):])", re.I)
+_STEP_TITLE = re.compile(r"(?:step [\w#]+ ?[.)–—-]|\(?\d+[.)]) ?\w", re.I)
 
 # --- LaTeX --------------------------------------------------------------------------------------------------------------
-_DISPLAY = re.compile(r"\\\[((?:(?!\\\[).)*?)\\\]|\$\$(.*?)\$\$", re.DOTALL)
+_DISPLAY = re.compile(r"\\\[((?:(?!\\\[).)*?)\\\]|\$\$(.*?)\$\$", re.S)
 _ALIGNED = re.compile(
-    r"\\begin\{(align|aligned|equation|gather|split|eqnarray)\*?\}((?:(?!\\begin|\\end).)*)\\end\{\1\*?\}", re.DOTALL
+    r"\\begin\{(align|aligned|equation|gather|split|eqnarray)\*?\}((?:(?!\\begin|\\end).)*)\\end\{\1\*?\}", re.S
 )
-_INLINE = re.compile(r"\\\(((?:(?!\\\().)*?)\\\)", re.DOTALL)
+_INLINE = re.compile(r"\\\(((?:(?!\\\().)*?)\\\)", re.S)
 _STRAY = re.compile(r"\\[\[\]()]")
 # Pandoc's rule for $math$, and stricter: the text between must look like a formula, so that prices keep their sign.
 _DOLLARS = re.compile(r"(?<![\\$\w])\$(?=[^\s$])((?:[^$\n\\]|\\.)*?[\w)}'%!])\$(?![\d$<])")
 _FORMULA = re.compile(r"[\\^=_{]|^\S+$")
-_FIGURE = re.compile(r"\[asy\](?:(?!\[asy\]).)*?\[/asy\]", re.DOTALL)  # a drawing's code
+_FIGURE = re.compile(r"\[asy\](?:(?!\[asy\]).)*?\[/asy\]", re.S)  # a drawing's code
 _ENVIRONMENT = re.compile(r"\\(?:begin|end)\{[A-Za-z]+\*?\}")
 # A run of them at once, sought from its first backslash alone: one a pass would take as many passes as there are.
 _LINE_BREAK = re.compile(r"(?<!\\)(\\?)((?:\\\\)++)(?=\s|$)")
@@ -96,19 +94,13 @@ _PASSES = 100  # a bound on time: each pass removes one layer of nested marks
 
 # Patterns that a pass could change; most short texts have none, and testing once is cheaper than substituting.
 _ACTIVE = r"[^\n -~]|[\\_`]|\{,|\*[*A-Za-z\"'(]|\$[^$\n]*\$|^[-*# ]| $|  |===|--\||\[asy|<br|\n{3}"
-_ACTIVE_FOR = {
-    "keep": re.compile(_ACTIVE, re.MULTILINE),
-    "drop": re.compile(_ACTIVE + "|<<", re.MULTILINE),
-}
+_ACTIVE_FOR = {"keep": re.compile(_ACTIVE, re.M), "drop": re.compile(_ACTIVE + "|<<", re.M)}
 
 
 def normalise(text: str, annotations: Annotations = "drop") -> str:
-    """The plain form of a rationale (paper A.2, "normalized into a step-structured format").
-
-    ``annotations``: the treatment of calculator notes such as ``<<48/2=24>>``; ``keep`` leaves them for the rule that
-    reads results. Idempotent up to 100 layers of marks: ``normalise(normalise(x)) == normalise(x)``; digits outside notes all
-    stay, in order.
-    """
+    """The plain form of a rationale (paper A.2, "normalized into a step-structured format"). ``annotations``: the treatment of
+    calculator notes such as ``<<48/2=24>>``; ``keep`` leaves them for the rule that reads results. Idempotent up to 100 layers of
+    marks: ``normalise(normalise(x)) == normalise(x)``; digits outside notes all stay, in order."""
     active = _ACTIVE_FOR[annotations]
     for _ in range(_PASSES):  # each pass removes what the previous one uncovered; every pass but the last shortens or simplifies
         if active.search(text) is None:

@@ -9,8 +9,6 @@ decimal comma (``12,5``, ``0,333``, ``1.996,25``) is not read, and neither is a 
 where a set of texts is written so (`has_decimal_commas`).
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -65,9 +63,7 @@ _LATEX: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 )
 _EMPHASIS = re.compile(r"\*\*|__|`")
 
-UNREAD = "\ufffd"
-"""The replacement by `plain_numbers` of a number that is not read."""
-
+UNREAD = "\ufffd"  # the replacement by `plain_numbers` of a number that is not read
 _RUN = re.compile(r"(?<![0-9])[0-9]++(?:[.,'’_٬٫，][0-9]++)+")
 _READ = re.compile(r"[1-9][0-9]{0,2}(?:,[0-9]{3})+(?:\.[0-9]+)?|[0-9]+\.[0-9]+")
 _GROUPED = re.compile(
@@ -94,7 +90,8 @@ def plain(text: str) -> str:
     """The text without markdown emphasis and LaTeX wrapping, with digits in ASCII; simple LaTeX fractions become ``a/b``. Lines
     stay lines."""
     if not text.isascii():
-        text = _POWER_OF_TEN.sub(_with_caret, _SCRIPT.sub(_in_ascii, text))
+        text = _SCRIPT.sub(lambda sign: _SIGNS.get(sign[0]) or str(unicodedata.decimal(sign[0])), text)
+        text = _POWER_OF_TEN.sub(lambda power: f"{power[1]}^{power[2].translate(_RAISED)}", text)
         for sign, fraction in _VULGAR.items():
             if sign in text:
                 text = re.sub(rf"(?<=[0-9])\s?{sign}", f" {fraction}", text).replace(sign, fraction)
@@ -104,17 +101,6 @@ def plain(text: str) -> str:
         for pattern, by in _LATEX:
             text = pattern.sub(by, text)
     return _EMPHASIS.sub("", text)
-
-
-def _with_caret(match: re.Match[str]) -> str:
-    """``× 10^-9`` for ``× 10⁻⁹``."""
-    return f"{match[1]}^{match[2].translate(_RAISED)}"
-
-
-def _in_ascii(match: re.Match[str]) -> str:
-    """A digit of any script, or a sign of full width, as ASCII has it."""
-    sign = match[0]
-    return _SIGNS[sign] if sign in _SIGNS else str(unicodedata.decimal(sign))
 
 
 def plain_numbers(text: str, answer: bool = False) -> str:
@@ -143,7 +129,7 @@ _UNIT_POWER = re.compile(
 _SIGN_BEFORE = re.compile(r"[0-9a-z)%]\s?[+×*÷/=≈]\s?[$€£¥₹(]?\s?$|[0-9a-z)%]\s-\s[$€£¥₹(]?\s?$")
 _SIGN_AFTER = re.compile(r"\s?[€£¥%]?(?:\s[a-z]{1,12})?\s?(?:[+×*÷/=≈]|-(?=\s))\s?[$€£¥₹(]?\s?[0-9]")
 _LABEL = re.compile(
-    r"(?:^|\W)(?:step|day|week|month|year|no|round|case|part|row|line|item|figure|chapter|in|on|at|of|by)\.?\s?$", re.IGNORECASE
+    r"(?:^|\W)(?:step|day|week|month|year|no|round|case|part|row|line|item|figure|chapter|in|on|at|of|by)\.?\s?$", re.I
 )
 
 
@@ -175,7 +161,6 @@ def unread_numbers(text: str) -> list[str]:
 _DECIMAL_COMMA = re.compile(r"(?<![\d.,(\[{])\d+(?:\.\d{3})*,\d{1,2}(?![\d,)\]}]|\.\d)")
 _DECIMAL_POINT = re.compile(r"(?<![\d.,])\d+(?:,\d{3})*\.\d{1,2}(?![\d,.])")
 
-
 _LOCAL = re.compile(r"(?<![\w.,'’])(?:[1-9][0-9]{0,2}(?:\.[0-9]{3})+(?:,[0-9]+)?|[0-9]+,[0-9]+)(?![0-9]|[.,][0-9])")
 _EQUATION = re.compile(
     r"(?<![0-9.,])([0-9][0-9.,]*+)\s?([-+×x*])\s?([0-9][0-9.,]*+)\s?=\s?[$€£]?([0-9][0-9.,]*[0-9]|[0-9])(?![0-9]|[.,][0-9])"
@@ -188,8 +173,7 @@ def with_points(text: str) -> str:
     return _LOCAL.sub(lambda match: match[0].replace(".", "").replace(",", "."), text.replace("{,}", ","))
 
 
-_LOOKED_AT = 8_000_000
-"""Characters of a set of texts that are looked at; of more, evenly spread texts."""
+_LOOKED_AT = 8_000_000  # characters of a set of texts that are looked at; of more, evenly spread texts
 
 
 def has_decimal_commas(texts: Sequence[str]) -> bool:
@@ -298,7 +282,7 @@ def word_value(text: str) -> int | None:
 _TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
 _SPOKEN = re.compile(
     rf"\b(?:(?P<tens>{'|'.join(_TENS)})(?:[ -](?P<units>{'|'.join(_WORDS[1:10])}))?|(?P<small>{'|'.join(reversed(_WORDS))}))\b",
-    re.IGNORECASE,
+    re.I,
 )
 _GOES_ON = re.compile(r"[ -](?:hundred|thousand|million)")
 

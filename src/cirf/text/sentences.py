@@ -3,8 +3,6 @@
 Full-width stops end a sentence anywhere.
 """
 
-from __future__ import annotations
-
 import re
 
 
@@ -75,7 +73,6 @@ def _ends(line: str, start: int, match: re.Match[str]) -> bool:
 
 
 def _last_word(text: str) -> str:
-    """The text after the last blank."""
     found = text.rsplit(None, 1)
     return found[-1] if found else ""
 

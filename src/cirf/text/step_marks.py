@@ -6,8 +6,6 @@ start anywhere, skip and repeat a number; lines may skip where all their numbers
 with ``3.5`` is no mark. A list within an item is a part of it, whether indented or numbered from 1 again.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,52 +18,45 @@ _WORDS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine"
 _NUMBER = rf"(\d{{1,3}}|{'|'.join(_WORDS)})"
 _STEP = "(?:step|schritt|étape|etape|paso|passo|шаг)"
 _STEP_BODY = rf"(?:\d{{1,3}}[.)][ ]+)?{_STEP}[ ]?#?{_NUMBER}"
-_LINE_STEP = re.compile(rf"^{_STEP_BODY}(?:[ ]?[:.)\-–—]+(?=\s|\(|$)[ ]?|[ ]?$|[ ](?=[A-Z(]))", re.IGNORECASE | re.MULTILINE)
+_LINE_STEP = re.compile(rf"^{_STEP_BODY}(?:[ ]?[:.)\-–—]+(?=\s|\(|$)[ ]?|[ ]?$|[ ](?=[A-Z(]))", re.I | re.M)
 _BARE_STEP = re.compile(rf"(?i:{_STEP})[ ]?#?\w+[ ]$")
-_INLINE_STEP = re.compile(rf"(?:(?<=[.!?:;)\]][ ])|^){_STEP_BODY}[:.)]+(?=\s)", re.IGNORECASE | re.MULTILINE)
+_INLINE_STEP = re.compile(rf"(?:(?<=[.!?:;)\]][ ])|^){_STEP_BODY}[:.)]+(?=\s)", re.I | re.M)
 _LINE_STYLES = {
-    "dot": re.compile(r"^(\d{1,2})\.(?=\s|$)[ ]?", re.MULTILINE),
-    "close": re.compile(r"^(\d{1,2})\)(?=\s|$)[ ]?", re.MULTILINE),
-    "paren": re.compile(r"^\((\d{1,2})\)(?=\s|$)[ ]?", re.MULTILINE),
-    "colon": re.compile(r"^(\d{1,2}):(?=\s|$)[ ]?", re.MULTILINE),
+    "dot": re.compile(r"^(\d{1,2})\.(?=\s|$)[ ]?", re.M),
+    "close": re.compile(r"^(\d{1,2})\)(?=\s|$)[ ]?", re.M),
+    "paren": re.compile(r"^\((\d{1,2})\)(?=\s|$)[ ]?", re.M),
+    "colon": re.compile(r"^(\d{1,2}):(?=\s|$)[ ]?", re.M),
 }
 _INLINE_STYLES = {
-    "dot": re.compile(
-        r"(?:(?<=[.!?:;][ ])(?<!\b[Nn]o\.[ ])(?<!\bFig\.[ ])(?<!\bEq\.[ ])|^)(\d{1,2})\.[ ](?=[\"'(]?[A-Z])", re.MULTILINE
-    ),
-    "close": re.compile(r"(?:(?<=[.!?:;,][ ])|(?<=and[ ])|^)(\d{1,2})\)[ ](?=[\"'(]?[A-Za-z])", re.MULTILINE),
-    "paren": re.compile(r"(?:(?<=[.!?:;,][ ])|(?<=and[ ])|^)\((\d{1,2})\)[ ](?=[\"'(]?[A-Za-z])", re.MULTILINE),
+    "dot": re.compile(r"(?:(?<=[.!?:;][ ])(?<!\b[Nn]o\.[ ])(?<!\bFig\.[ ])(?<!\bEq\.[ ])|^)(\d{1,2})\.[ ](?=[\"'(]?[A-Z])", re.M),
+    "close": re.compile(r"(?:(?<=[.!?:;,][ ])|(?<=and[ ])|^)(\d{1,2})\)[ ](?=[\"'(]?[A-Za-z])", re.M),
+    "paren": re.compile(r"(?:(?<=[.!?:;,][ ])|(?<=and[ ])|^)\((\d{1,2})\)[ ](?=[\"'(]?[A-Za-z])", re.M),
 }
 _ORDER = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
 _ORDER_WORD = re.compile(
-    rf"(?:(?<=[.!?:;][ ])|^)(?:({'|'.join(_ORDER)})(?:ly)?(?:[ ]step)?|(finally|lastly))(?:,|:)[ ]?", re.IGNORECASE | re.MULTILINE
+    rf"(?:(?<=[.!?:;][ ])|^)(?:({'|'.join(_ORDER)})(?:ly)?(?:[ ]step)?|(finally|lastly))(?:,|:)[ ]?", re.I | re.M
 )
-_OPTION = re.compile(
-    r"^(?:\d{1,2}[.)][ ])?(?P<option>(?:Option |Choice |Answer )?(?:\(([A-Z])\)|([A-Z])[.):](?=\s|$)))", re.MULTILINE
-)
+_OPTION = re.compile(r"^(?:\d{1,2}[.)][ ])?(?P<option>(?:Option |Choice |Answer )?(?:\(([A-Z])\)|([A-Z])[.):](?=\s|$)))", re.M)
 _CONCLUDING = re.compile(
     r"(?:thus|therefore|hence|so|overall|in conclusion|in summary|to sum up|conclusion|after|based on|given|considering|among|"
     r"of (?:the|these|all)|from (?:the|this)|the (?:most|best|correct|right|final|only|answer)|"
     r"final answer|answer|finally|since)\b",
-    re.IGNORECASE,
+    re.I,
 )
 # As `_CONCLUDING`, but read of lines within a step: "Since Bo waits, it stays" and "So it costs $56" are what the step does.
 _CLOSING = re.compile(
     r"(?:thus|therefore|hence|so,? (?:the|final)|overall|in conclusion|in summary|to sum up|conclusion|"
     r"after (?:all|both|these|this|the|tracking|considering|following|going|analyzing|evaluating)|at the end|based on|"
     r"considering|since neither|final|finally|answer)\b",
-    re.IGNORECASE,
+    re.I,
 )
-_PLAN = re.compile(r"\b(?:plan|outline|roadmap|strategy|approach)\b", re.IGNORECASE)
+_PLAN = re.compile(r"\b(?:plan|outline|roadmap|strategy|approach)\b", re.I)
 _REDO = re.compile(
-    r"\b(?:wait|redo|again|over|retry|try|restart|mistake|error|wrong|correct(?:ed|ion|ing)?|revised?|fix(?:ed)?|instead)\b",
-    re.IGNORECASE,
+    r"\b(?:wait|redo|again|over|retry|try|restart|mistake|error|wrong|correct(?:ed|ion|ing)?|revised?|fix(?:ed)?|instead)\b", re.I
 )
 _HEADED = re.compile(r"\n[ ]*\n([^\n]{1,60}:)[ ]*\n+")
-_CARRIES_OUT = re.compile(
-    r"\b(?:now|carry|carrying|execut\w+|solution|solve|solving|step by step|calculations?|working)\b", re.IGNORECASE
-)
-_LOOKS_BACK = re.compile(r"\b(?:summar\w+|sum up|conclu\w+|recap|check\w*|verif\w+|overall|answer)\b", re.IGNORECASE)
+_CARRIES_OUT = re.compile(r"\b(?:now|carry|carrying|execut\w+|solution|solve|solving|step by step|calculations?|working)\b", re.I)
+_LOOKS_BACK = re.compile(r"\b(?:summar\w+|sum up|conclu\w+|recap|check\w*|verif\w+|overall|answer)\b", re.I)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +173,6 @@ def _order_words(text: str) -> tuple[Mark, ...]:
 
 
 def _series(marks: Sequence[Mark], text: str, gaps: bool = False) -> tuple[Mark, ...]:
-    """The series among marks of one style that numbers the steps."""
     return _best(_all_series(marks, gaps), text)
 
 

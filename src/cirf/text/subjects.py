@@ -5,17 +5,15 @@ A worked example. Of "A coin is heads up. mundt flips the coin. maytal does not 
 ``("", "mundt", "maytal")``.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Sequence
 
 _WORD = re.compile(r"[^\W\d_][\w'’-]*")
 _LEAD = "and|finally|later|next|now|so|then"
-_OPENING = re.compile(rf"[\W_]*(?:(?:{_LEAD})\b\W*)*+([^\W\d_][\w'’-]*)", re.IGNORECASE)
+_OPENING = re.compile(rf"[\W_]*(?:(?:{_LEAD})\b\W*)*+([^\W\d_][\w'’-]*)", re.I)
 _LABEL = re.compile(r"\W*[^\W\d_][.):](?!\w)")  # of an option
-_HEADING = re.compile(r"[\W_]*\w[^:.\n]{0,30}:(?=\s)")
+_HEADING = re.compile(r"\A[\W_]*\w[^:.\n]{0,30}:(?=\s)")
 _OWNED = re.compile(r"['’]s?\Z")
 
 # Words that open a step and occur in questions without naming anything.
@@ -42,19 +40,14 @@ def subjects(segments: Sequence[str], question: str) -> tuple[str, ...]:
     for found in _WORD.findall(unicodedata.normalize("NFC", question)):
         word = _bare(found)
         spelled.setdefault(_folded(word), word)
-    made = tuple(_subject(segment, spelled) for segment in segments)
+    texts = ((segment, _HEADING.sub("", segment, count=1)) for segment in segments)
+    made = tuple(_opening(segment, spelled) or _opening(rest, spelled) for segment, rest in texts)
     return made if len({subject for subject in made if subject}) > 1 else ("",) * len(made)
 
 
 def with_next_subject(results: Sequence[str], subjects: Sequence[str]) -> tuple[str, ...]:
     """Results followed by the subject of the next step, which then comes before that step's functional token."""
     return tuple(f"{result} {after}" if after else result for result, after in zip(results, (*subjects, "")[1:], strict=True))
-
-
-def _subject(segment: str, spelled: dict[str, str]) -> str:
-    heading = _HEADING.match(segment)
-    later = _opening(segment[heading.end() :], spelled) if heading else ""
-    return _opening(segment, spelled) or later
 
 
 def _opening(text: str, spelled: dict[str, str]) -> str:

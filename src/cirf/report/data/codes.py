@@ -7,8 +7,6 @@ which three follow another one::
     {"traces": 2, "pairs": [[3, 7, 2], [3, 3, 1]], "first": [[3, 2]], "last": [[7, 2]]}
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -28,12 +26,8 @@ from cirf.tasks.steps import strip_annotations
 Data = dict[str, Any]
 Answered = Mapping[str, Sequence[Row]]
 
-SEGMENTS = 40
-"""Most different steps of a code that are kept for the explorer,"""
-
-LENGTH = 400
-"""and most characters of each."""
-
+SEGMENTS = 40  # most different steps of a code that are kept for the explorer
+LENGTH = 400  # most characters of each of them
 _ALL_SEGMENTS = 8000
 _FEWEST = 8
 
@@ -48,13 +42,15 @@ def read_functions(run: RunView, recipe: Mapping[str, Any], model: str, per_code
     `read_neighbours`. Of all: ``transitions`` of the training traces (`count_transitions`), ``segments`` steps in all.
     """
     functions = load_object(run.at(f"models/{model}") / "functions.json") or {}
-    folder = _folder(run, functions.get("size", recipe.get("codebook", {}).get("size")))
-    if folder is None:
+    if not (there := run.each("codebook-*")):
         return None
+    wanted = f"codebook-{functions.get('size', recipe.get('codebook', {}).get('size'))}"
+    folder = run.at(wanted if wanted in there else there[0])
     stored = load_object(folder / "codebook.json") or {}
     size = int(stored.get("size", folder.name.rpartition("-")[2]))
     steps, traces = _training_steps(run, folder, size)
-    written, right = _written(answered), code_accuracy(answered)
+    found = (code for table in answered.values() for row in table for code, _ in read_codes(row["output"]))
+    written, right = Counter(code for code in found if code is not None), code_accuracy(answered)
     neighbours = read_neighbours(folder, size)
     labels = _labels(functions, {code: [text for _, text in rows] for code, rows in steps.items()})
     labels |= read_labels(run.root, {code: len(rows) for code, rows in steps.items()})
@@ -99,11 +95,9 @@ def read_functions(run: RunView, recipe: Mapping[str, Any], model: str, per_code
 
 
 def code_accuracy(answered: Answered) -> dict[int, Data]:
-    """How often answers that hold a code are right: ``{"questions", "answers", "right", "interval"}`` by code.
-
-    ``right`` is the mean over the questions with such an answer, of each the share of such answers that are right;
-    ``interval`` is Wilson's, counting a question once. This is not the effect of a code: hard questions need other steps.
-    """
+    """How often answers that hold a code are right: ``{"questions", "answers", "right", "interval"}`` by code. ``right`` is the
+    mean over the questions with such an answer, of each the share of such answers that are right; ``interval`` is Wilson's,
+    counting a question once. This is not the effect of a code: hard questions need other steps."""
     found: dict[int, dict[tuple[str, str], list[bool]]] = {}
     for task, rows in answered.items():
         for row in rows:
@@ -135,18 +129,17 @@ def token_shares(path: Path, steps: Mapping[int, Sequence[tuple[str, str]]]) -> 
 
 
 def shorten(text: str, length: int) -> str:
-    """The first ``length`` characters, with an ellipsis where there were more."""
     return text if len(text) <= length else text[:length].rstrip() + "…"
 
 
 def _training_steps(run: RunView, folder: Path, size: int) -> tuple[dict[int, list[tuple[str, str]]], list[list[int]]]:
     """Task and text of the training steps by code, and the training traces as codes."""
     stage = run.at("segments") / "segments.jsonl"
-    texts_of = {(row["problem"], row["sample"]): row["segments"] for row in _rows(stage)}
-    tasks = {row["id"]: row["task"] for row in _rows(run.at("problems") / "train.jsonl")}
+    texts_of = {(row["problem"], row["sample"]): row["segments"] for row in rows_in(stage)}
+    tasks = {row["id"]: row["task"] for row in rows_in(run.at("problems") / "train.jsonl")}
     steps: dict[int, list[tuple[str, str]]] = {code: [] for code in range(size)}
     traces = []
-    for row in _rows(folder / "codes.jsonl"):
+    for row in rows_in(folder / "codes.jsonl"):
         texts = texts_of.get((row["problem"], row["sample"]), [])
         if len(texts) != len(row["codes"]):
             raise CirfError(f"{folder / 'codes.jsonl'}: the codes of {row['problem']!r} do not match its segments; run again")
@@ -157,13 +150,8 @@ def _training_steps(run: RunView, folder: Path, size: int) -> tuple[dict[int, li
     return steps, traces
 
 
-def _rows(path: Path) -> list[Row]:
+def rows_in(path: Path) -> list[Row]:
     return read_rows(path) if path.exists() else []
-
-
-def _written(answered: Answered) -> Counter[int]:
-    found = (code for table in answered.values() for row in table for code, _ in read_codes(row["output"]))
-    return Counter(code for code in found if code is not None)
 
 
 def _labels(functions: Mapping[str, Any], segments: Mapping[int, Sequence[str]]) -> dict[int, str]:
@@ -174,24 +162,14 @@ def _labels(functions: Mapping[str, Any], segments: Mapping[int, Sequence[str]])
     return {code: held.get(code, UNUSED) for code in segments}
 
 
-def _folder(run: RunView, size: int | None) -> Path | None:
-    """The codebook of that many codes, else the first there is."""
-    there = run.each("codebook-*")
-    return run.at(next((name for name in there if name == f"codebook-{size}"), there[0])) if there else None
-
-
-MOST = 8
-"""Number of neighbours shown for a code."""
-
+MOST = 8  # number of neighbours shown for a code
 _DIGITS = 6
 
 
 def read_neighbours(folder: Path, size: int) -> dict[int, list[list[float]]]:
-    """``[[code, cosine], ...]`` of every code, nearest first, from a codebook's ``codebook.safetensors`` [K x d_e].
-
-    The vectors are those that quantised the steps, before a model was fine-tuned with them. A zero vector has no neighbours.
-    Empty without such a file; ``CirfError`` if it is damaged or has another number of codes.
-    """
+    """``[[code, cosine], ...]`` of every code, nearest first, from a codebook's ``codebook.safetensors`` [K x d_e]. The vectors
+    are those that quantised the steps, before a model was fine-tuned with them. A zero vector has no neighbours. Empty without
+    such a file; ``CirfError`` if it is damaged or has another number of codes."""
     path = folder / "codebook.safetensors"
     if not path.exists():
         return {}
@@ -208,12 +186,11 @@ def read_neighbours(folder: Path, size: int) -> dict[int, list[list[float]]]:
     lengths = np.linalg.norm(codes, axis=1, keepdims=True)
     units = np.divide(codes, lengths, out=np.zeros_like(codes), where=lengths > 0)
     cosines = np.round(units @ units.T, _DIGITS)
-    return {code: _nearest(code, cosines[code].tolist()) for code in range(size)}
-
-
-def _nearest(code: int, cosines: list[float]) -> list[list[float]]:
-    others = sorted((-cosine, other) for other, cosine in enumerate(cosines) if other != code)
-    return [[other, -cosine or 0.0] for cosine, other in others[:MOST]]
+    nearest = {}
+    for code in range(size):
+        others = sorted((-cosine, other) for other, cosine in enumerate(cosines[code].tolist()) if other != code)
+        nearest[code] = [[other, -cosine or 0.0] for cosine, other in others[:MOST]]
+    return nearest
 
 
 def count_transitions(traces: Iterable[Sequence[int]]) -> dict[str, Any]:
@@ -231,15 +208,9 @@ def _rank(item: tuple[Any, int]) -> tuple[int, Any]:
     return -item[1], item[0]
 
 
-LENGTHS = (4000, 2000, 1000, 500, 250)
-"""Limits of a text in characters; the longest with which all questions fit is used."""
-
-BUDGET = 3_000_000
-"""Characters of all questions together."""
-
-STEPS = 100
-"""Most steps shown of a functional trace; only truncated ones have more."""
-
+LENGTHS = (4000, 2000, 1000, 500, 250)  # limits of a text in characters; the longest with which all questions fit is used
+BUDGET = 3_000_000  # characters of all questions together
+STEPS = 100  # most steps shown of a functional trace; only truncated ones have more
 _AROUND = 60
 
 

@@ -14,8 +14,6 @@ Parts that a run does not have (an untrained method's model, a run without codes
 transitions and the questions see `cirf.report.data.codes`.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from itertools import zip_longest
@@ -28,26 +26,26 @@ from cirf.evaluation.protocols import PROTOCOLS, rows_asked
 from cirf.evaluation.self_consistency import with_fallback
 from cirf.rationales.segmentation import PAPER_SHARE_DROPPED
 from cirf.report.advice import read_verdict, writes_tokens
-from cirf.report.data.codes import read_functions, read_questions, shown_answer
+from cirf.report.data.codes import read_functions, read_questions, rows_in, shown_answer
 from cirf.report.data.measures import (
+    as_trained,
     comparable,
     comparisons,
     facts,
     latency_of,
     numbers,
+    read_settings,
     read_times,
     read_training,
     task_latency_of,
 )
-from cirf.report.data.settings import as_trained, read_settings
 from cirf.store.files import load_object
 from cirf.store.jsonl import read_rows
 from cirf.store.view import RunView
 
 Data = dict[str, Any]
 
-REFERENCE = "cirf_full"
-"""The method the others are compared with, where the run has it."""
+REFERENCE = "cirf_full"  # the method the others are compared with, where the run has it
 
 
 def collect(
@@ -75,7 +73,7 @@ def collect(
         methods[name]["functional"] = writes_tokens(name, recipe.get("variants", {}), tables)
     codebook = read_functions(run, recipe, REFERENCE, segments_per_code, rows.get(REFERENCE, {}))
     test = _test(run)
-    problems = _rows(run.at("problems") / "train.jsonl")
+    problems = rows_in(run.at("problems") / "train.jsonl")
     training = {name: found for name in methods if (found := read_training(run.at(f"models/{name}")))}
     for name, found in training.items():
         found["settings"] = read_settings(run.at(f"models/{name}"))
@@ -130,10 +128,6 @@ def _json(path: Path) -> Data:
     return load_object(path) or {}
 
 
-def _rows(path: Path) -> list[Row]:
-    return read_rows(path) if path.exists() else []
-
-
 def _methods(run: RunView, recipe: Mapping[str, Any]) -> list[str]:
     """The recipe's methods that have an evaluation, in its order; all that have one where it names none of them."""
     stages = [stage for stage in run.each("evaluation/*") if (run.at(stage) / "scores.json").is_file()]
@@ -158,18 +152,16 @@ def _method(run: RunView, name: str, tables: Mapping[str, Sequence[Row]], latenc
         **details,
         **latency_of(latency, name),
         "trained": bool(_json(run.at(f"evaluation/{name}") / "scores.json").get("trained", False)),
-        "sampled": _sampled(run.at(f"sampled/{name}")),
+        "sampled": numbers(sampled) if (sampled := _evaluation_rows(run.at(f"sampled/{name}"))) else None,
         "caveats": _json(run.at(f"evaluation/{name}") / "stage.json").get("summary", {}).get("notes", []),
         "tasks": {task: row | task_latency_of(latency, name, task) for task, row in details["tasks"].items()},
     }
 
 
 def _protocol(run: RunView, recipe: Mapping[str, Any]) -> Data | None:
-    """The protocol of test problems and sampling, and deviations of the test from it.
-
-    ``partial``: tasks with fewer problems than the protocol names, or if it names all, than there are:
-    ``[asked, named]``. ``cut``: tasks whose test is cut from their training file, which no protocol changes, with its size.
-    """
+    """The protocol of test problems and sampling, and deviations of the test from it. ``partial``: tasks with fewer problems than
+    the protocol names, or if it names all, than there are: ``[asked, named]``. ``cut``: tasks whose test is cut from their
+    training file, which no protocol changes, with its size."""
     name = recipe.get("evaluate", {}).get("protocol", "own")
     if name not in PROTOCOLS:
         return None
@@ -188,12 +180,6 @@ def _protocol(run: RunView, recipe: Mapping[str, Any]) -> Data | None:
     return {"name": name, "summary": PROTOCOLS[name].summary, "partial": partial, "cut": cut}
 
 
-def _sampled(folder: Path) -> Data | None:
-    """The sampled runs next to a greedy evaluation, recomputed from their rows; ``None`` where there are none."""
-    tables = _evaluation_rows(folder)
-    return numbers(tables) if tables else None
-
-
 def _labels_taken(recipe: Mapping[str, Any]) -> dict[int, str]:
     """The codes' labels of saved models used by the run, if all that have any agree."""
     found = [_json(Path(folder) / "functions.json").get("codes") for folder in recipe.get("models", {}).values()]
@@ -203,9 +189,9 @@ def _labels_taken(recipe: Mapping[str, Any]) -> dict[int, str]:
 
 def _data(run: RunView, train: Sequence[Row]) -> Data:
     """Rows in, rows out, and why rows were dropped. Training and validation problems are those used: ``rows`` may draw few."""
-    validation, test = _rows(run.at("problems") / "validation.jsonl"), _test(run)
-    rationales, segments = _rows(run.at("rationales") / "rationales.jsonl"), _rows(run.at("segments") / "segments.jsonl")
-    lost = {stage: _rows(run.at(stage) / "dropped.jsonl") for stage in ("problems", "rationales", "segments")}
+    validation, test = rows_in(run.at("problems") / "validation.jsonl"), _test(run)
+    rationales, segments = rows_in(run.at("rationales") / "rationales.jsonl"), rows_in(run.at("segments") / "segments.jsonl")
+    lost = {stage: rows_in(run.at(stage) / "dropped.jsonl") for stage in ("problems", "rationales", "segments")}
     cut = _json(run.at("segments") / "report.json")
     used = {row["problem"] for row in segments} or {row["id"] for row in [*train, *validation]}
     lengths = [len(row["segments"]) for row in segments]

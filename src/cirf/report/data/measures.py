@@ -1,16 +1,16 @@
 """The measurements of a run: accuracies with their intervals, comparisons of methods, times and their setup, and the record of
-each training."""
+each training and its settings, which come from the model's own record, since the run's recipe may have changed."""
 
-from __future__ import annotations
-
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from cirf.errors import CirfError
 from cirf.evaluation.harness import Row, by_question, compare_rows, scores_from_rows
+from cirf.recipe.schema import Override
 from cirf.statistics import corrected, mean, mean_interval, mean_of_shares, spread
-from cirf.store.files import load_object
+from cirf.store.files import hash_json, load_object
 from cirf.store.view import RunView
 
 Data = dict[str, Any]
@@ -26,10 +26,9 @@ def numbers(tables: Tables) -> Data:
     """
     scores = scores_from_rows(tables)
     tokens = {task: list(by_question(rows, "tokens").values()) for task, rows in tables.items()}
-    tasks = {
-        task: score.to_dict() | {"accuracy_sd": _over(score.runs)} | _tokens_interval([tokens[task]])
-        for task, score in scores.tasks.items()
-    }
+    tasks = {}
+    for task, score in scores.tasks.items():
+        tasks[task] = score.to_dict() | {"accuracy_sd": _over(score.runs)} | _tokens_interval([tokens[task]])
     of_tasks = [mean(one) for one in zip(*(score.runs for score in scores.tasks.values()), strict=False)]
     return {
         **scores.overall.to_dict(),
@@ -57,30 +56,25 @@ def questions(method: str, tables: Tables) -> set[tuple[str, str]]:
     """Task and id of every question that a method answered. ``CirfError`` if its runs have different questions, or a task has no
     rows."""
     found: set[tuple[str, str]] = set()
+    advice = f"remove the folder evaluation/{method} and run again"
     for task, rows in tables.items():
+        file = f"evaluation/{method}/{task}.jsonl"
         runs: dict[int, list[str]] = {}
         for row in rows:
             runs.setdefault(row["run"], []).append(row["id"])
         if not runs:
-            raise CirfError(
-                f"evaluation/{method}/{task}.jsonl: no rows in it; remove the folder evaluation/{method} and run again"
-            )
+            raise CirfError(f"{file}: no rows in it; {advice}")
         first = set(next(iter(runs.values())))
         for run, ids in runs.items():
             if set(ids) != first or len(ids) != len(first):
-                raise CirfError(
-                    f"evaluation/{method}/{task}.jsonl: run {run} answers other questions than the first, or one twice;"
-                    f" remove the folder evaluation/{method} and run again"
-                )
+                raise CirfError(f"{file}: run {run} answers other questions than the first, or one twice; {advice}")
         found |= {(task, name) for name in first}
     return found
 
 
 def comparable(rows: Mapping[str, Tables], reference: str | None) -> dict[str, bool]:
-    """Whether each method answered the same questions as the reference.
-
-    Only such methods are compared: a difference on a shared subset would be of other questions than the accuracies shown with it.
-    """
+    """Whether each method answered the same questions as the reference. Only such methods are compared: a difference on a shared
+    subset would be of other questions than the accuracies shown with it."""
     sets = {name: questions(name, tables) for name, tables in rows.items()}
     return {name: reference is not None and found == sets[reference] for name, found in sets.items()}
 
@@ -124,10 +118,7 @@ _MEMORY = ("weights_bytes", "growth_bytes", "peak_bytes")
 
 
 def read_times(run: RunView, stage: str) -> Data:
-    """``timings.json`` of ``latency`` without its rows; empty where there is none.
-
-    Raises ``CirfError`` for a damaged file.
-    """
+    """``timings.json`` of ``latency`` without its rows; empty where there is none. Raises ``CirfError`` for a damaged file."""
     path = run.at(stage) / "timings.json"
     found = load_object(path) or {}
     if found and not isinstance(found.get("methods"), dict):
@@ -136,7 +127,6 @@ def read_times(run: RunView, stage: str) -> Data:
 
 
 def facts(times: Mapping[str, Any]) -> Data:
-    """The setup of a measurement, without the methods; empty if nothing was measured."""
     return {key: value for key, value in times.items() if key != "methods"}
 
 
@@ -147,7 +137,6 @@ def latency_of(times: Mapping[str, Any], method: str) -> Data:
 
 
 def task_latency_of(times: Mapping[str, Any], method: str, task: str) -> Data:
-    """A method's numbers on one task; ``None`` each where it was not timed."""
     return _named(times.get("methods", {}).get(method, {}).get("tasks", {}).get(task, {}))
 
 
@@ -226,3 +215,77 @@ def _losses_of_parts(validation: Sequence[Mapping[str, float]]) -> dict[str, flo
 
 def _scalars(value: dict[str, Any]) -> dict[str, Any]:
     return {key: inner for key, inner in value.items() if isinstance(inner, int | float | str)}
+
+
+_HASH = re.compile(r"[0-9a-f]{64}")
+
+
+def read_settings(folder: Path) -> dict[str, Any] | None:
+    """The settings of a model's folder, as its ``stage.json`` has them; ``None`` where it has none. ``{"finetune": {...},
+    "override": {...} or None, "seed", "backbone": {...}, "vocabulary": {...}}``, the last only for a functional method.
+    ``backbone`` holds ``model`` where it is known by name (a folder may be known by hash only)."""
+    section = (load_object(folder / "stage.json") or {}).get("section")
+    if not isinstance(section, dict):
+        return None
+    backbone = dict(section.get("backbone") or {})
+    content = backbone.pop("content", None)
+    named = (load_object(folder / "functions.json") or {}).get("backbone")
+    return section | {"backbone": {**_name(content), **({"model": named} if named else {}), **backbone}}
+
+
+def _name(content: str | None) -> dict[str, str | None]:
+    """A backbone's name from its identification in a stage's key; empty for a folder, which is identified by a hash."""
+    from cirf.assets import ASSETS, published_hash
+    from cirf.assets.catalogue import PREFIX
+
+    bundled = {published_hash(PREFIX + asset): PREFIX + asset for asset in ASSETS}
+    if content in bundled:
+        return {"model": bundled[content]}
+    if content is None or _HASH.match(content):
+        return {}
+    model, _, revision = content.partition("@")
+    return {"model": model, "revision": revision or None}
+
+
+def as_trained(
+    recipe: Mapping[str, Any], settings: Mapping[str, Any] | None, method: str, codebook: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """A run's recipe with the settings of ``method``'s actual training. ``settings`` is `read_settings`'s, ``codebook`` the part
+    of ``report.json`` (for a method that uses it). Other keys are the recipe's."""
+    found = dict(recipe)
+    if settings and found:
+        overrides = {name: keys for name, keys in found["finetune"]["overrides"].items() if name != method}
+        if settings.get("override"):
+            overrides[method] = Override.model_validate(settings["override"]).model_dump(mode="json")
+        if not overrides.get(method, {}).get("learning_rate"):
+            found["finetune"] = {**found["finetune"], "learning_rates": []}  # unless the model's own settings name them
+        own = settings.get("finetune", {})
+        whole = {"trial_epochs": None} if own.get("learning_rates") else {}  # unless they say that trials were short
+        found["finetune"] = {**found["finetune"], **whole, **own, "overrides": overrides}
+        found["seed"] = settings.get("seed", found["seed"])
+        found["backbone"] = {**found["backbone"], **settings.get("backbone", {})}
+        if "vocabulary" in settings:  # published archives lack it: there the model wrote the opening delimiter
+            found["vocabulary"] = {**found["vocabulary"], "opening": "written", **settings["vocabulary"]}
+    if codebook and found:
+        found["codebook"] = {**found["codebook"], **codebook["settings"]}
+        found["embeddings"] = {**found["embeddings"], **codebook["embedder"]}
+    return found
+
+
+def seen_before(overlap: Mapping[str, Any]) -> list[str]:
+    """Facts about models trained elsewhere, from the ``overlap`` of ``problems.json``: a sentence per task and run for all
+    methods whose models were trained there, and one for those with unknown training data."""
+    sentences = []
+    same: dict[str, list[dict[str, Any]]] = {}
+    for row in overlap.get("models", ()):
+        same.setdefault(hash_json({**row, "methods": None}), []).append(row)
+    for rows in same.values():
+        row, who = rows[0], ", ".join(method for one in rows for method in one["methods"])
+        if not row["known"]:
+            sentences.append(f"{who}: the model's training data are unknown, so they were not searched for test questions")
+        for task, found in row["tasks"].items():
+            near = f"share {overlap['words']} words in a row with one that was"
+            of = f"{row['questions']:,} questions of {', '.join(row['runs'])}"
+            counts = f"{found['exact']:,} were trained on and {found['near']:,} {near}"
+            sentences.append(f"{who}: of {found['test']:,} test questions of {task}, {counts} ({of})")
+    return sentences

@@ -1,1 +1,1 @@
-"""The tasks that come with the package, a file each."""
+"""The tasks that come with the package."""

@@ -4,8 +4,6 @@ The form of an answer depends on the task, the subset here: most have options, w
 named in ``KINDS``.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

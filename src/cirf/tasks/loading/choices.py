@@ -6,8 +6,6 @@
 "question": "Which is a fruit?\nA) apple\nB) chair", with a letter as answer
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re
@@ -20,8 +18,8 @@ from cirf.tasks.parsing.options import listed_options, without_letters
 
 _COLUMN = re.compile(r"(?P<series>|options?|choices?|opt?|ending|answer|sol|alternative)(?P<place>[a-j]|\d)")
 _PREFIX = re.compile(r"\A[a-z]{1,3}_(?=[a-z]+_?[a-j\d]\Z)")  # of q_op1
-_LETTER = re.compile(r"(?:option|choice)?\s*\(?([A-Za-z])[).:]?", re.IGNORECASE)
-_ALONE = re.compile(r"(?:(?:option|choice)\s+)?[(\[]?(\w+)[)\].:]?", re.IGNORECASE)
+_LETTER = re.compile(r"(?:option|choice)?\s*\(?([A-Za-z])[).:]?", re.I)
+_ALONE = re.compile(r"(?:(?:option|choice)\s+)?[(\[]?(\w+)[)\].:]?", re.I)
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _FEWEST = 2
 _LISTS = ("answers", "endings", "answer_choices", "candidates", "alternatives")
@@ -29,11 +27,8 @@ _LABELS, _TEXTS = ("label", "key", "id", "letter"), ("text", "value", "content",
 
 
 def with_choices(row: dict[str, Any], where: str) -> dict[str, Any]:
-    """The row with its options as a list in ``choices``; unchanged where it has none.
-
-    ``RowError`` where its answer is a letter and its options are in a form that is not read, or where it is the label of one
-    option and the text of another.
-    """
+    """The row with its options as a list in ``choices``; unchanged where it has none. ``RowError`` where its answer is a letter
+    and its options are in a form that is not read, or where it is the label of one option and the text of another."""
     given = _given(row)
     labels: list[str] = []
     if given is None:

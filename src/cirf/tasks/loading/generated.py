@@ -5,8 +5,6 @@ question alone (one in five is a test question), so train and test never share o
 one seed may be tested with the problems of another.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import difflib
 import hashlib
@@ -18,9 +16,7 @@ from cirf.records import Problem
 from cirf.tasks.loading.questions import exact_key
 from cirf.tasks.task import Task
 
-TRAIN_DEFAULT, TEST_DEFAULT = 1000, 200
-"""Rows generated if the recipe gives no number."""
-
+TRAIN_DEFAULT, TEST_DEFAULT = 1000, 200  # rows generated if the recipe gives no number
 _TEST_SHARE = 5  # one question in this many is for the test
 _PATIENCE = 5000  # indices in a row without a new question before the stream counts as exhausted
 
@@ -31,7 +27,6 @@ def stream_seed(name: str, seed: int) -> int:
 
 
 def is_test(question: str) -> bool:
-    """Whether a question belongs to the test split: a function of its text alone."""
     return hashlib.sha256(exact_key(question).encode()).digest()[0] % _TEST_SHARE == 0
 
 
@@ -62,10 +57,8 @@ def settle(task: Task, given: Mapping[str, Any], where: str = "problems.tasks") 
 
 
 def draw(task: Task, table: str, split: str, seed: int, count: int, options: Mapping[str, Any]) -> list[Problem]:
-    """``count`` different problems of a split (``train`` or ``test``), with ids ``TABLE/SPLIT/INDEX``.
-
-    More rows of the same seed begin with the same rows. ``CirfError`` if there are fewer different questions than that.
-    """
+    """``count`` different problems of a split (``train`` or ``test``), with ids ``TABLE/SPLIT/INDEX``. More rows of the same seed
+    begin with the same rows. ``CirfError`` if there are fewer different questions than that."""
     assert task.make is not None
     found: list[Problem] = []
     seen: set[str] = set()

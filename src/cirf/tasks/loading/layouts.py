@@ -15,10 +15,9 @@ Names are read without regard to case, blanks and underscores. Of a target, and 
 (GSM8K's), the answer and the rationale are distinguished by `cirf.tasks.loading.targets`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -41,18 +40,15 @@ _ANSWERS = (
     *("gold", "final_decision", "final", "label", "cop", "expected_answer", "ground_truth"),
     *("answer_idx", "answer_index", "correct_idx", "correct_index", "correct_answer_index", "correct_choice"),
 )
-_RATIONALES = (
-    *("cot", "reasoning_content", "reasoning", "explanation", "chain_of_thought", "thinking", "thought", "long_answer", "exp"),
-)
+_THOUGHTS = ("cot", "reasoning_content", "reasoning", "explanation", "chain_of_thought", "thinking", "thought")
+_RATIONALES = (*_THOUGHTS, "long_answer", "exp")
 _STEPS = ("steps", "facts")
 _JUDGEMENTS = ("correct", "label")  # of a solution, where there is one and the value is true, false, 1 or 0
 _VERDICTS = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
 _FIELDS = ("question", "answer", "rationale", "choices", "options", "id", "premise", "hypothesis")
 _TURNS = ("messages", "conversations")
-_KNOWN = {
-    name.replace("_", ""): name
-    for name in (*_FIELDS, *_QUESTIONS, *_CONTEXTS, *_TARGETS, *_ANSWERS, *_RATIONALES, *_STEPS, *_TURNS)
-}
+_NAMES = (*_FIELDS, *_QUESTIONS, *_CONTEXTS, *_TARGETS, *_ANSWERS, *_RATIONALES, *_STEPS, *_TURNS)
+_KNOWN = {name.replace("_", ""): name for name in _NAMES}
 _NAMED = 12  # names of columns in a message
 _SENTENCE, _READ = 4, 0.5  # mean words of a column with texts, and the share of their pairs from which on it counts as read
 _PARTS = ("reasoning_content", "reasoning", "thinking")  # of a turn, and types of the parts of its content
@@ -62,11 +58,9 @@ _ROLES = {"human": "user", "gpt": "assistant", "model": "assistant", "bot": "ass
 def plain_row(
     raw: Mapping[str, Any], where: str, columns: Mapping[str, str] | None = None, answered: bool = True
 ) -> dict[str, Any]:
-    """A row in the common layout; other fields stay.
-
-    ``columns``: names of the columns by field, if they are not detected. Unless ``answered``, a target need not have an answer.
-    ``RowError`` for a missing column, a conversation without an answer, and a target without an answer.
-    """
+    """A row in the common layout; other fields stay. ``columns``: names of the columns by field, if they are not detected. Unless
+    ``answered``, a target need not have an answer. ``RowError`` for a missing column, a conversation without an answer, and a
+    target without an answer."""
     row = _renamed(raw, where, columns or {})
     target = _target(row, where)
     if row.get("answer") is None and (answer := _answer(row, target, where if answered else None)) is not None:
@@ -92,7 +86,8 @@ def plain_row(
         row |= {"answer": answer} if answer is not None else {}
         row["rationale"] = row.get("rationale") or rationale
     elif row.get("rationale") is None and target is not None:
-        if _says_more(target, str(row["answer"])):
+        again = target.split() == str(row["answer"]).split()
+        if not again and (len(target.split()) > 1 or "=" in target):
             row["rationale"] = target
     elif row.get("rationale") is None and _is_text(row.get("answer")) and _has_working(row["answer"]):
         row["rationale"], row["answer"] = split_answer(row["answer"])
@@ -169,11 +164,6 @@ def _is_long(answer: Any) -> bool:
     return _is_text(answer) and not is_bare_answer(answer.strip())
 
 
-def _says_more(target: str, answer: str) -> bool:
-    """Whether a text next to an answer is more than the answer again, or a single word."""
-    return " ".join(target.split()) != " ".join(answer.split()) and (len(target.split()) > 1 or "=" in target)
-
-
 def _has_working(answer: str) -> bool:
     if split_thoughts(answer)[0] or "####" in answer:
         return True
@@ -214,10 +204,8 @@ def paths(value: Any, name: str, depth: int = 6) -> list[str]:
 
 
 def unread_columns(rows: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> list[str]:
-    """The columns with texts of several words that differ from row to row and are not in what the rows become.
-
-    ``rows``: each as it is in the file and in the common layout.
-    """
+    """The columns with texts of several words that differ from row to row and are not in what the rows become. ``rows``: each as
+    it is in the file and in the common layout."""
     texts: dict[str, set[str]] = {}
     shares: dict[str, list[float]] = {}
     for raw, plain in rows:
@@ -235,12 +223,10 @@ def unread_columns(rows: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) 
 
 
 def _joined(value: Any) -> str:
-    """A text, or a list of texts as one; empty for anything else."""
     return value if isinstance(value, str) else _lines(value) or ""
 
 
 def _pairs(text: str) -> list[tuple[str, str]]:
-    """Each word of a text with the next one."""
     return list(pairwise(re.findall(r"\w+", text.casefold())))
 
 
@@ -269,13 +255,9 @@ def _spelled(raw: Mapping[str, Any]) -> dict[str, Any]:
     """The row with the names that are read here in our spelling too: ``Final Answer`` as ``final_answer``."""
     row = dict(raw)
     for name, value in raw.items():
-        if (known := _KNOWN.get(_key(str(name)))) is not None and known not in raw:
+        if (known := _KNOWN.get(re.sub(r"[\s_-]+", "", str(name)).casefold())) is not None and known not in raw:
             row.setdefault(known, value)
     return row
-
-
-def _key(name: str) -> str:
-    return re.sub(r"[\s_-]+", "", name).casefold()
 
 
 def _names(row: Mapping[str, Any]) -> str:
@@ -323,6 +305,14 @@ def _text(row: Mapping[str, Any], names: Sequence[str]) -> str | None:
     return next((row[name] for name in names if _is_text(row.get(name))), None)
 
 
+def type_name(value: Any) -> str:
+    """What a value of a row is, for messages."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    names = {dict: "an object", list: "a list", str: "a string", bool: "true/false", int: "a number", float: "a number"}
+    return "null" if value is None else names.get(type(value), type(value).__name__)
+
+
 def _is_value(value: Any) -> bool:
     return _is_text(value) or isinstance(value, (int, float))
 
@@ -344,17 +334,11 @@ def _conversation(turns: Sequence[Any], where: str) -> tuple[str, str]:
     summary = [text for role, text in before if role == "system"]
     turns = asked[0][1] if len(asked) == 1 else "\n".join(f"{role.capitalize()}: {text}" for role, text in asked)
     if not said[last][1]:
-        thoughts = "the assistant's last turn has thoughts but no answer"
-        raise RowError(where, thoughts if _has_thoughts(turns_given[last]) else "the assistant's last turn is empty")
+        given = turns_given[last]
+        parts = given["content"] if isinstance(given.get("content"), list) else []
+        thinks = _text(given, _PARTS) or any(isinstance(part, Mapping) and part.get("type") in _PARTS for part in parts)
+        raise RowError(where, f"the assistant's last turn {'has thoughts but no answer' if thinks else 'is empty'}")
     return "\n\n".join([*summary, turns]), said[last][1]
-
-
-def _has_thoughts(turn: Mapping[str, Any]) -> bool:
-    """Whether a turn without a text has thoughts of its own or among its parts."""
-    parts = turn.get("content") if isinstance(turn.get("content"), list) else []
-    return _text(turn, _PARTS) is not None or any(
-        isinstance(part, Mapping) and part.get("type") in _PARTS for part in parts or ()
-    )
 
 
 def _role(turn: Any) -> str | None:

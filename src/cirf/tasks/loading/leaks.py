@@ -14,8 +14,6 @@ A shared run is a hint, not a proof: tasks made from templates share long passag
 are reported and stay in training unless the recipe says otherwise.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections import Counter
@@ -27,9 +25,7 @@ from cirf.records import Dropped, Problem
 from cirf.tasks.loading.load import LoadedProblems
 from cirf.tasks.loading.questions import question_key
 
-WORDS = 13
-"""Length of a run."""
-
+WORDS = 13  # length of a run
 NEAR = "question shares 13 words in a row with the test"
 _EXAMPLES = 5
 _MOST_HOLDERS = 20  # training questions remembered per run: a template's run has thousands, and any of them is an example
@@ -117,21 +113,16 @@ def seen(train: Sequence[Problem], test: Mapping[str, Sequence[Problem]]) -> dic
 
 
 def settle(loaded: LoadedProblems, what: Literal["report", "drop"], trained: bool = True) -> LoadedProblems:
-    """The problems with ``report["overlap"]`` of training and test questions.
-
-    With ``drop`` training and validation questions that share a run with a test question are taken out first, and counted
-    among the dropped: the numbers then describe the state before. Fewer than requested may be left. If nothing is ``trained`` on
-    them, no overlap is reported.
-    """
+    """The problems with ``report["overlap"]`` of training and test questions. With ``drop`` training and validation questions
+    that share a run with a test question are taken out first, and counted among the dropped: the numbers then describe the state
+    before. Fewer than requested may be left. If nothing is ``trained`` on them, no overlap is reported."""
     overlaps = overlap([*loaded.train, *loaded.validation], loaded.test, loaded.report["leaks"]) if trained else {}
     report = {**loaded.report, "overlap": {"words": WORDS, "near": what, "tasks": overlaps}}
     if what == "report" or not trained:
         return dataclasses.replace(loaded, report=report)
     tested = {run for problems in loaded.test.values() for problem in problems for run in runs(problem.question)}
-    split = {
-        part: [(problem, tested.isdisjoint(runs(problem.question))) for problem in getattr(loaded, part)]
-        for part in ("train", "validation")
-    }
+    parts = {"train": loaded.train, "validation": loaded.validation}
+    split = {part: [(one, tested.isdisjoint(runs(one.question))) for one in problems] for part, problems in parts.items()}
     dropped = [Dropped(problem.id, None, "problems", NEAR) for rows in split.values() for problem, stays in rows if not stays]
     if dropped:
         report["dropped"] = {**loaded.report["dropped"], NEAR: len(dropped)}
@@ -139,6 +130,5 @@ def settle(loaded: LoadedProblems, what: Literal["report", "drop"], trained: boo
     kept = {part: [problem for problem, stays in rows if stays] for part, rows in split.items()}
     for name, row in report["tasks"].items():
         row |= {part: sum(problem.task == name for problem in problems) for part, problems in kept.items()}
-    return dataclasses.replace(
-        loaded, train=kept["train"], validation=kept["validation"], report=report, dropped=[*loaded.dropped, *dropped]
-    )
+    left = dataclasses.replace(loaded, train=kept["train"], validation=kept["validation"])
+    return dataclasses.replace(left, report=report, dropped=[*loaded.dropped, *dropped])

@@ -8,8 +8,6 @@ LoadedProblems(
 )
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,11 +18,13 @@ from typing import Any
 from cirf.errors import CirfError
 from cirf.recipe.schema import Problems, TaskEntry
 from cirf.records import Dropped, Problem
+from cirf.store.row_files import read_row_file
 from cirf.tasks import JSONL, get, resolve
 from cirf.tasks.loading import generated
 from cirf.tasks.loading.questions import question_key
 from cirf.tasks.loading.sources import Reading, from_file, mirror_files, named, own_files, published
 from cirf.tasks.loading.unusable import Tolerance, Unusable
+from cirf.tasks.own_rows import read_split, row_notes, test_path, train_path
 from cirf.tasks.task import Task
 
 _CUT_SHARE = 0.2  # of a user's only file, for the test, if the recipe gives no number
@@ -35,9 +35,7 @@ _APART = "test rows of the training split"
 @dataclass(frozen=True)
 class LoadedProblems:
     """Problems by use. ``test`` has every table name of the recipe; ``report`` is JSON: counts, leaks, drops, warnings.
-
-    ``dropped``: questions left out; ``unusable``: invalid rows by file.
-    """
+    ``dropped``: questions left out; ``unusable``: invalid rows by file."""
 
     train: list[Problem]
     validation: list[Problem]
@@ -87,8 +85,6 @@ def load_problems(section: Problems, seed: int, tolerance: Tolerance | None = No
         found = {"train rows": len(drawn), "test rows": len(test[: entry.test]), _APART: len(apart[table])}
         warnings += _warnings(entry, table, tasks[table], found)
         if entry.task == JSONL:
-            from cirf.tasks.own_rows import row_notes
-
             warnings += [f"{table}: {note}" for note in row_notes(entry, section.data, section.max_unusable_share)]
     if {"gsm8k", "gsm_symbolic"} <= {entry.task for entry in section.tasks}:
         warnings.append("gsm_symbolic's templates follow the GSM8K test set: a GSM8K score after training on it means nothing")
@@ -101,9 +97,7 @@ def _without_leaks(
     pools: Mapping[str, tuple[list[Problem], list[Problem]]], apart: Mapping[str, list[Problem]], dropped: list[Dropped]
 ) -> tuple[dict[str, list[Problem]], list[list[str]]]:
     """Training problems by table, without duplicates and test questions, and the leaks, ids of a training and a test problem.
-
-    Those left out are added to ``dropped``.
-    """
+    Those left out are added to ``dropped``."""
     tested: dict[str, str] = {}
     for table, (_, test) in pools.items():
         for problem in (*test, *apart[table]):
@@ -146,8 +140,6 @@ def source_files(section: Problems) -> dict[str, Path]:
     for entry in section.tasks:
         table = entry.name or entry.task
         if entry.task == JSONL:
-            from cirf.tasks.own_rows import test_path, train_path
-
             test = test_path(entry, section.data)
             train = train_path(entry, section.data)
             found |= {f"{table}/train": train} if train is not None else {}
@@ -192,7 +184,6 @@ def _split(problems: Sequence[Problem], share: float, seed: str) -> tuple[list[P
 
 
 def _pool(entry: TaskEntry, task: Task, table: str, reading: Reading) -> tuple[list[Problem], list[Problem]]:
-    """Every training and test problem of an entry, with ids."""
     if entry.task == JSONL:
         return _jsonl(entry, task, table, reading)
     mine = ("train_file", "test_file") if task.origin else ()
@@ -213,8 +204,6 @@ def _pool(entry: TaskEntry, task: Task, table: str, reading: Reading) -> tuple[l
 
 
 def _jsonl(entry: TaskEntry, task: Task, table: str, reading: Reading) -> tuple[list[Problem], list[Problem]]:
-    from cirf.tasks.own_rows import read_split, test_path, train_path
-
     if entry.options:
         raise CirfError(f"problems.tasks: options are for generated tasks, {table} is jsonl; remove them")
     paths = (find(entry, reading.data) for find in (train_path, test_path))
@@ -238,10 +227,8 @@ def _both(
             for unusable in tolerance.files:  # when looking, they have stopped nothing yet
                 if unusable.file == Path(file).name and unusable.stops(tolerance.allowed):
                     raise unusable.too_many(tolerance.allowed)
-            raise CirfError(
-                f"{file}: too few different questions ({len(questions)}) to cut {wanted} test rows from; "
-                "give test_file or lower test"
-            )
+            few = f"too few different questions ({len(questions)}) to cut {wanted} test rows from"
+            raise CirfError(f"{file}: {few}; give test_file or lower test")
         first: dict[str, Problem] = {}
         for problem in train:
             first.setdefault(question_key(problem.question), problem)
@@ -255,8 +242,6 @@ def _both(
 
 def default_cut(path: Path) -> int:
     """About how many rows of a user's only file are split off for the test if the recipe gives no number."""
-    from cirf.store.row_files import read_row_file
-
     return cut_of(len(read_row_file(path, []).rows))
 
 

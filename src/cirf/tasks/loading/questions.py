@@ -1,7 +1,5 @@
 """Whether two questions are the same."""
 
-from __future__ import annotations
-
 import re
 
 _SPACE = re.compile(r"\s+")
@@ -15,10 +13,8 @@ def exact_key(question: str) -> str:
 
 
 def question_key(question: str) -> str:
-    """The key of a question for leaks, duplicates and rationales: case, spacing, punctuation (but for a number's) and a
-    leading ``Q:`` do not count.
-
-    Data sets join their parts in several ways: ``... each round, how many`` is ``... each round How many``.
-    """
+    """The key of a question for leaks, duplicates and rationales: case, spacing, punctuation (but for a number's) and a leading
+    ``Q:`` do not count. Data sets join their parts in several ways: ``... each round, how many`` is ``... each round How
+    many``."""
     folded = _PREFIX.sub("", _SPACE.sub(" ", question).strip().casefold())
     return _SPACE.sub(" ", _PUNCTUATION.sub(" ", folded)).strip()

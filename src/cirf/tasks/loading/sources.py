@@ -1,7 +1,5 @@
 """Sources of rows: a mirror folder, the hub, or files of a user's own task; each row is parsed by the task's ``row``."""
 
-from __future__ import annotations
-
 import dataclasses
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
@@ -18,6 +16,7 @@ from cirf.store.jsonl import Refused, RowError, numbered_rows, row_numbers, sort
 from cirf.store.paths import user_path
 from cirf.store.row_files import read_row_file
 from cirf.tasks.loading.unusable import Tolerance
+from cirf.tasks.own_rows import find_file
 from cirf.tasks.task import HubPart, LeftOutError, Task
 
 
@@ -50,20 +49,14 @@ def mirror_files(task: Task, data: str | None, split: str) -> dict[str, Path] | 
     for path in paths.values():
         if not path.is_file():
             assert task.hub is not None
-            raise CirfError(
-                f"{path}: no such file; the data folder (--data) must hold {task.name}/{path.name} with {task.hub.id}'s columns"
-            )
+            wanted = f"{task.name}/{path.name} with {task.hub.id}'s columns"
+            raise CirfError(f"{path}: no such file; the data folder (--data) must hold {wanted}")
     return paths
 
 
 def own_files(entry: TaskEntry, task: Task, data: str | None) -> dict[str, Path]:
-    """The files of a user's own task by split: the recipe's, else those that the task names, next to its own file.
-
-    Without one for ``train`` the task is for testing only. ``CirfError`` for files of unknown splits, or
-    no ``row`` to read them by.
-    """
-    from cirf.tasks.own_rows import find_file
-
+    """The files of a user's own task by split: the recipe's, else those that the task names, next to its own file. Without one
+    for ``train`` the task is for testing only. ``CirfError`` for files of unknown splits, or no ``row`` to read them by."""
     given = {"train": entry.train_file, "test": entry.test_file}
     files = {split: find_file(name, data) for split, name in given.items() if name is not None}
     if not files:
@@ -79,10 +72,8 @@ def named(problems: Sequence[Problem], table: str, split: str) -> list[Problem]:
     """The problems with ids of the run. If the data's ids are incomplete or not unique, places replace them."""
     own = [problem.id for problem in problems]
     use = all(own) and len(set(own)) == len(own)
-    return [
-        dataclasses.replace(problem, id=f"{table}/{split}/{problem.id if use else index}", task=table)
-        for index, problem in enumerate(problems)
-    ]
+    ids = own if use else range(len(own))
+    return [dataclasses.replace(one, id=f"{table}/{split}/{name}", task=table) for one, name in zip(problems, ids, strict=True)]
 
 
 def from_file(task: Task, table: str, split: str, path: Path, reading: Reading) -> list[Problem]:
@@ -96,11 +87,9 @@ def from_file(task: Task, table: str, split: str, path: Path, reading: Reading) 
 
 
 def published(task: Task, table: str, split: str, reading: Reading) -> list[Problem]:
-    """The rows of a published data set's split, from the mirror folder or the hub; none where it has no such split.
-
-    The rows of several configurations alternate, so that the first rows have some of each. Malformed published rows are left out
-    and counted; ``CirfError`` for a part without valid rows.
-    """
+    """The rows of a published data set's split, from the mirror folder or the hub; none where it has no such split. The rows of
+    several configurations alternate, so that the first rows have some of each. Malformed published rows are left out and counted;
+    ``CirfError`` for a part without valid rows."""
     assert task.hub is not None
     parts = task.hub.parts(split)
     lenient = reading.data is not None and reading.tolerance.looking and split == "test"
@@ -141,9 +130,7 @@ def _read_all(
     published: bool = False,
 ) -> list[Problem]:
     """The problems of some rows with their numbers. Without its own id, a row of a configuration gets ``CONFIG-PLACE``.
-
-    ``CirfError`` if more rows than the reading allows cannot be used, those that are malformed as ``published`` apart.
-    """
+    ``CirfError`` if more rows than the reading allows cannot be used, those that are malformed as ``published`` apart."""
     kept: list[tuple[int, Problem]] = []
     left_out: list[tuple[int, Dropped]] = []
     malformed: Refused = []

@@ -5,8 +5,6 @@ these has the answer that it opens with (*Yes, ...*), that it is as a whole if i
 ``**Total:** $17``, ``So 17 are left.``
 """
 
-from __future__ import annotations
-
 import re
 
 from cirf.tasks.parsing.anchors import ENCLOSED, SENTENCE_END, anchors, first_sentence, last_sentence, states_answer_only
@@ -22,32 +20,31 @@ _LONGEST_ANSWER = 80  # characters of a target that is taken for a bare answer
 _LONGEST_TITLE = 2  # words before a full stop that ends no sentence: Dr. No, St. Louis
 _FEW_WORDS = 6  # behind a label; more are a sentence
 _OPENS = re.compile(  # not "No. of apples: 3", nor "Yes, let's see."
-    r"\W{0,3}(yes|no|true|false)\b(?!\.\s*(?:of\b|\d))(?!\W{1,4}(?:let|wait)\b)\**(?:[.,:;!]|\s[-–—])\**(?=\s+\S)",
-    re.IGNORECASE,
+    r"\W{0,3}(yes|no|true|false)\b(?!\.\s*(?:of\b|\d))(?!\W{1,4}(?:let|wait)\b)\**(?:[.,:;!]|\s[-–—])\**(?=\s+\S)", re.I
 )
 _LABEL = re.compile(
     r"(?:^|\n)[ \t#*_-]*(?:(?:final|grand|the)[ \t]+)?"
     r"(?:output|result|conclusion|verdict|total|decision|label|prediction)[*_ \t]*[:=][*_]*\s*",
-    re.IGNORECASE,
+    re.I,
 )
-_HEADING = re.compile(r"\b(?:answer|conclusion|summary|result)(?:\s+is)?\W*$", re.IGNORECASE)
+_HEADING = re.compile(r"\b(?:answer|conclusion|summary|result)(?:\s+is)?\W*$", re.I)
 _BOLD = re.compile(r"\*\*([^*\n]+)\*\*")
 _MARKED_END = re.compile(r"(?:\*\*|`)([^*`\n]+)(?:\*\*|`)[\s.!]*\Z")
 _ALONE_AT_END = re.compile(  # a last paragraph that is an answer and nothing else
     r"(?<=\S)[ \t]*\n[ \t]*\n\s{0,20}(?:\*\*((?!(?:note|final|answer|solution|conclusion|explanation)\b)[^*\n:]{1,40}?)[.!]?\*\*"
     r"|(yes|no|true|false|\([A-J]\)|[A-J]|[-$€£]?\d[\d,]*(?:\.\d+)?%?))[.!]?\s*\Z",
-    re.IGNORECASE,
+    re.I,
 )
 _NO_RESULT = re.compile(  # a number that is still to be used, or a bound: "Finally, add 5.", "So x > 5."
     r"\b(?:add|subtract|divid|multipl)(?:e|y|ing|ying)?\b|(?:half|third|quarter|percent|%) of [$€£]?\d"
     r"|[<>≤≥]\s*[$€£]?-?\d|\b(?:more|less|fewer|greater|larger|smaller|higher|lower) than [$€£]?\d"
     r"|\b(?:not|never|theorem|lemma|chapter|section|step|rule|case|figure|table|example)\b|n[’']t\b",
-    re.IGNORECASE,
+    re.I,
 )
-_SAYS = re.compile(r"(?:we|i|it|they|he|she|you|there|this|that)(?:['’]\w+)?\s+\w", re.IGNORECASE)  # "Result: we find that ..."
+_SAYS = re.compile(r"(?:we|i|it|they|he|she|you|there|this|that)(?:['’]\w+)?\s+\w", re.I)  # "Result: we find that ..."
 _SEVERAL = re.compile(r"=.*\bor\b|\bor\b.*=")
 _SUM = re.compile(r"\d[^=]*\s[-+*/×÷]\s[^=]*\d")
-_CLAUSE = re.compile(r"that\s", re.IGNORECASE)
+_CLAUSE = re.compile(r"that\s", re.I)
 
 
 def split_answer(text: str) -> tuple[str | None, str | None]:

@@ -5,8 +5,6 @@ A worked example, of the log of a run::
     mine.jsonl: 3 of 500 rows cannot be used and are dropped: answer is empty (2: lines 4, 17), not valid JSON (1: line 90)
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -89,7 +87,6 @@ class Unusable:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The counts as JSON-ready values."""
         reasons = {
             reason: {"rows": row["rows"], "first": [int(place.rpartition(" ")[2]) for place in row["first"]]}
             for reason, row in by_reason(self.errors).items()

@@ -1,15 +1,12 @@
 r"""Explicit statements of the answer in a text: ``#### x``, ``\boxed{x}``, ``<answer>x</answer>``, ``The answer is x``."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Hashable, Sequence
 from typing import TypeVar
 
 _Answer = TypeVar("_Answer", bound=Hashable)
 
-SAID = r"(?=([^\n]{0,2000}))"
-"""In a pattern: the text after it on the line, as one group, up to 2,000 characters."""
+SAID = r"(?=([^\n]{0,2000}))"  # in a pattern: the text after it on the line, as one group, up to 2,000 characters
 _MOST = 200  # anchors that are read, the last ones: a model in a loop only repeats itself
 _HASHES = re.compile(r"####[ \t]*([^\n]*)")
 _BOXED = re.compile(r"\\boxed\s*\{")
@@ -17,27 +14,25 @@ _BRACE = re.compile(r"[{}]")
 _ANSWER_IS = re.compile(
     r"(?<!each )(?<!every )\banswer\b(?:\s+(?:choice|option))?\s*(?:\*\*\s*)?"
     r"(?:\bis\b|\b(?:must|should|would|will|has to|can only) be\b|:|=)\s*:?\s*" + SAID,
-    re.IGNORECASE,
+    re.I,
 )
 _ANSWER_ELSEWHERE = re.compile(  # in other languages
     r"(?:\b(?:opción|opção|opzione|antwort|antwoord|réponse|respuesta|resposta|risposta|ответ|odpowiedź|cevap|svar(?:et)?)\b(?:\s+(?:\w+\s+)?(?:ist|lautet|is|est|es|é|è|to|är|er)\b|\s?[:=]|\s[-–—]|\s(?=\(?[A-Z]\)?[.!]?\s*(?:\n|$)))"
     r"|(?:答案|答え|정답|답|الجواب|الإجابة|đáp án)\s?(?:是|为|為|は|은|는|là|هو|هي|[:：=])|उत्तर\s?[:=])\s*:?\s*"
     r"(?:(?:la|el|le|die|a|o|il)\s+(?:\w+\s+)?(?=\(?(?-i:[A-Z])\b))?" + SAID,
-    re.IGNORECASE,
+    re.I,
 )
 _ANSWER_IS_NOT = re.compile(
     r"\banswer\s+(?:isn[’']t|wasn[’']t|was\s+not|(?:(?:must|should|would|will|could|can|may)\s*(?:not|n[’']t)|can[’']t)\s+be)\s+"
     + SAID,
-    re.IGNORECASE,
+    re.I,
 )
 _TAGGED = re.compile(
-    r"<((?:final_)?answer)>(?:((?:(?!</?(?:final_)?answer>).)*)</\1>|((?:(?!<(?:final_)?answer>)[^\n])*))",
-    re.IGNORECASE | re.DOTALL,
+    r"<((?:final_)?answer)>(?:((?:(?!</?(?:final_)?answer>).)*)</\1>|((?:(?!<(?:final_)?answer>)[^\n])*))", re.I | re.S
 )
 _BETWEEN_BOXES = re.compile(r"[\s$()\\]*(?:,|\bor\b|\band\b|\\text\s*\{\s*(?:or|and)\s*\})[\s$()\\]*\\boxed\s*\{")
-_ANSWER_TO_IS = re.compile(r"\banswer\s+(?:to|for|of|that|which)\s[^.:\n=]{0,160}?\bis\b\s*:?\s*" + SAID, re.IGNORECASE)
-ENCLOSED = frozenset({"boxed", "tagged"})
-"""Anchors that mark the end of their content."""
+_ANSWER_TO_IS = re.compile(r"\banswer\s+(?:to|for|of|that|which)\s[^.:\n=]{0,160}?\bis\b\s*:?\s*" + SAID, re.I)
+ENCLOSED = frozenset({"boxed", "tagged"})  # anchors that mark the end of their content
 SENTENCE_END = re.compile(r"(?<=[.!?])(?<![\s(*][A-Z]\.)(?<!\bRs\.)[\"'”’)*]*\s+(?=[^\s])")
 
 
@@ -99,8 +94,8 @@ class SeveralError(Exception):
     """Raised by a reader of an anchor's content that names more than one answer."""
 
 
-_DENIAL = re.compile(r"[\s\"'“‘$*(]*(?:not|never)\b(?!\s*only\b)\s*", re.IGNORECASE)
-_INSTEAD = re.compile(r"(?<![\s,;–—-])[\s,;–—-]+(?:but(?:\s+rather)?|rather|instead|it(?:\s+is|[’']s))\b[\s,:]*", re.IGNORECASE)
+_DENIAL = re.compile(r"[\s\"'“‘$*(]*(?:not|never)\b(?!\s*only\b)\s*", re.I)
+_INSTEAD = re.compile(r"(?<![\s,;–—-])[\s,;–—-]+(?:but(?:\s+rather)?|rather|instead|it(?:\s+is|[’']s))\b[\s,:]*", re.I)
 
 
 def denial(said: str) -> tuple[str, str]:
@@ -114,11 +109,8 @@ def denial(said: str) -> tuple[str, str]:
 
 
 def settled(anchored: Sequence[tuple[str, str]], read: Callable[[str, str], _Answer | None]) -> tuple[_Answer | None, bool]:
-    """The answer of the last anchor that ``read(anchor, said)`` can read, and whether that is final.
-
-    An anchor that names several answers, or is denied by a later one, is final and no answer; so is a denial without an earlier
-    anchor.
-    """
+    """The answer of the last anchor that ``read(anchor, said)`` can read, and whether that is final. An anchor that names several
+    answers, or is denied by a later one, is final and no answer; so is a denial without an earlier anchor."""
     denied: set[_Answer] = set()
     last_word = False
     for anchor, said in reversed(anchored):
@@ -140,7 +132,7 @@ def settled(anchored: Sequence[tuple[str, str]], read: Callable[[str, str], _Ans
 _ANSWERS = re.compile(
     r"^\W*(?:(?:so|thus|therefore|hence|and|in conclusion|conclusion)\b\W*)?(?:(?:the|my|our)\s+)?"
     r"(?:(?:final|correct|right|best)\s+)?answer\b|^\W*####",
-    re.IGNORECASE,
+    re.I,
 )
 _WORD = re.compile(r"[^\W\d_]{2,}")
 
@@ -151,7 +143,6 @@ def states_answer_only(sentence: str) -> bool:
 
 
 def first_sentence(text: str) -> str:
-    """The text up to the first end of a sentence."""
     return SENTENCE_END.split(text.strip(), 1)[0]
 
 

@@ -5,8 +5,6 @@ while C code runs. So a separate process does the work; it is started once, kept
 is on processor time, so a verdict does not depend on the machine's load; there is a second, wider limit of wall time.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import json
@@ -25,10 +23,9 @@ from cirf.tasks.parsing.numeric import number_value, parse_number, same_number
 from cirf.text.numerals import plain
 
 _FORMULA = re.compile(
-    r"\$\$(.{1,2000}?)\$\$|\\\[(.{1,2000}?)\\\]|\\\((.{1,2000}?)\\\)|(?<![\\$])\$(?!\$)((?:[^$\\]|\\.){1,2000}?)(?<!\\)\$",
-    re.DOTALL,
+    r"\$\$(.{1,2000}?)\$\$|\\\[(.{1,2000}?)\\\]|\\\((.{1,2000}?)\\\)|(?<![\\$])\$(?!\$)((?:[^$\\]|\\.){1,2000}?)(?<!\\)\$", re.S
 )
-_JOINED = re.compile(r"\s*(?:,|and|or|, and|, or)\s*", re.IGNORECASE)
+_JOINED = re.compile(r"\s*(?:,|and|or|, and|, or)\s*", re.I)
 _PROSE = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}(?![A-Za-z]*\{)")
 _FUNCTIONS = "sin cos tan cot sec csc log ln lg exp arcsin arccos arctan sqrt pi max min gcd lcm mod deg abs infty frac inf"
 _NAMES = frozenset((*_FUNCTIONS.split(), "cm", "mm", "km"))
@@ -37,9 +34,9 @@ _MARKUP = re.compile(rf"(?:{_TEXT}|\\begin|\\end)\s*\{{[^{{}}]*\}}")
 _REMARK = re.compile(
     r"\b(?:not|un\w+|in(?:correct|consistent)|correct|right|wrong|clear|known|obvious|simple|complete|done|above|below|given|found|"
     r"reasonable|consistent|the same|as follows|i|we|you|it|no|none)\b",
-    re.IGNORECASE,
+    re.I,
 )
-_DENIES_A_WORD = re.compile(r"\W*(?:not|never)\b[^0-9$\\]*$", re.IGNORECASE)  # "the answer is not unique"
+_DENIES_A_WORD = re.compile(r"\W*(?:not|never)\b[^0-9$\\]*$", re.I)  # "the answer is not unique"
 _LONGEST = 200  # characters of an answer without any delimiter
 _FAR = 500  # characters after an anchor in which a number is looked for
 
@@ -52,17 +49,13 @@ def parse_latex(text: str) -> str | None:
     one; else the text if it is a formula, a number or a word or two; else the number that ``parse_number`` reads.
     """
     said = [each for each in anchors(text) if each[0] in ENCLOSED or not _DENIES_A_WORD.match(each[1])]
-    found, last_word = settled(said, lambda anchor, said: _anchored(said, whole=anchor in ENCLOSED))
+    found, last_word = settled(said, lambda anchor, said: (tidy_latex(said) if anchor in ENCLOSED else _opening(said)) or None)
     if found or last_word:
         return found
     formulas = [match for match in _FORMULA.finditer(text) if tidy_latex(_inside(match))]
     if formulas:
         return tidy_latex(_inside(formulas[-1]))
     return _opening(text, alone=True) or parse_number(text)
-
-
-def _anchored(said: str, whole: bool) -> str | None:
-    return (tidy_latex(said) if whole else _opening(said)) or None
 
 
 def _inside(match: re.Match[str]) -> str:
@@ -89,16 +82,10 @@ def _opening(said: str, alone: bool = False) -> str | None:
     return None if alone else parse_number(f"#### {said}") or parse_number(f"The answer is {said}")
 
 
-_MARKED_UP = re.compile(r"\\[A-Za-z%$]|\^|\s*\$[^$]+\$\s*\Z")
-
-
-def is_marked_up(text: str) -> bool:
-    """Whether a text has LaTeX in it: a command, a power, dollar signs around all of it."""
-    return _MARKED_UP.search(text) is not None
+MARKED_UP = re.compile(r"\\[A-Za-z%$]|\^|\s*\$[^$]+\$\s*\Z")  # a command, a power, dollar signs around all of it
 
 
 def is_formula(text: str) -> bool:
-    """Whether a text is a formula, a number or a word or two, and nothing else."""
     return _opening(text, alone=True) is not None
 
 
@@ -132,8 +119,6 @@ def _ended(text: str) -> str:
         end -= 1
     return text[:end]
 
-
-# Equality
 
 _NO_SPACE = re.compile(r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|limits|qquad|quad)(?![A-Za-z])|\\[!,;: ]|[~\s]")
 _UNIT = re.compile(r"(?<=[\w}).])" + _TEXT + r"\{[^{}]*\}(?:\^\{?\d\}?)?$")
@@ -203,9 +188,7 @@ def normal_latex(text: str) -> str:
     return value if number_value(value) is not None else text
 
 
-LIMIT = 3.0
-"""Seconds of processor time for one pair; one that needs more is not equal."""
-
+LIMIT = 3.0  # seconds of processor time for one pair; one that needs more is not equal
 _CLOCK = 5 * LIMIT
 _START = 600.0  # seconds of wall time until the process is ready: a busy machine may take long to read sympy
 _LONGEST_EQUATION = 600  # characters; a longer text is no answer

@@ -3,8 +3,6 @@
 Plain powers in a text that names a number: ``2^3``, ``2**3``, ``2^{3}`` and ``2³`` are 8.
 """
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_right
 from fractions import Fraction
@@ -24,19 +22,18 @@ from cirf.text.numerals import (
 
 _TOLERANCE = Fraction(1, 10**6)
 _ABOUT = re.compile(
-    r"(?:[^\w$-]|\b(?:approximately|about|around|only|exactly|just|roughly|either|equal to|a total of|is|x|y|n)\b)*",
-    re.IGNORECASE,
+    r"(?:[^\w$-]|\b(?:approximately|about|around|only|exactly|just|roughly|either|equal to|a total of|is|x|y|n)\b)*", re.I
 )
 _BOLD = re.compile(r"\*\*([^*\n]+)\*\*")
-_MINUS = re.compile(r"^(\W*)minus\s+(?=[$€£]?[0-9])", re.IGNORECASE)
+_MINUS = re.compile(r"^(\W*)minus\s+(?=[$€£]?[0-9])", re.I)
 _NEXT = re.compile(
     r"(?P<unit>(?:\s*[A-Za-z]+)?)\s*(?:(?P<other>,?\s*\bor(?:\s+(?:maybe|perhaps|possibly|even))?\b)|"
     r"(?P<more>[,;&]|,?\s*\band(?:\s+then)?\b)|(?P<range>[-–]|\bto\b|:))\s*",
-    re.IGNORECASE,
+    re.I,
 )
-_COMPARES = re.compile(r"\s*(?:more|less|fewer|times|of)\b", re.IGNORECASE)
+_COMPARES = re.compile(r"\s*(?:more|less|fewer|times|of)\b", re.I)
 _DENIED = re.compile(r"\bnot\s{1,3}[$€£]?$")
-_BETWEEN = re.compile(r"\W*between\s", re.IGNORECASE)
+_BETWEEN = re.compile(r"\W*between\s", re.I)
 _NAMED_TWICE = re.compile(r"\b([A-Za-z])\s*=[^=\n]{1,40}?(?:\bor\b|\band\b|,)\s*\1\s*=")
 _NUMBERS_ALONE = re.compile(r"(?:[0-9.,$€£%/\s-]|\b(?:or|and|then)\b)+")
 _SHORT = re.compile(r"\s*(?P<sign>-?[$€£¥₹]?-?)(?P<number>[0-9][0-9,]*(?:\.[0-9]+)?)(?P<short>[kKM])\s*\.?\s*")
@@ -79,9 +76,8 @@ def parse_number(text: str) -> str | None:
     value, last_word = settled([place[1:] for place in anchored], lambda anchor, said: _anchored_number(said, anchor == "hashes"))
     if value is not None or last_word:
         return None if value is None else number_text(value)
-    unworked = [
-        start + len(first_sentence(said)) for start, _, said in anchored if _is_unworked(plain_numbers(first_sentence(said)))
-    ]
+    openings = [(start, first_sentence(said)) for start, _, said in anchored]
+    unworked = [start + len(sentence) for start, sentence in openings if _is_unworked(plain_numbers(sentence))]
     text = text[max(unworked, default=0) :]
     numbers = find_numbers(plain_numbers(text))
     if (
@@ -102,7 +98,9 @@ def parse_number(text: str) -> str | None:
             if right is None and len(bold) == 1:
                 right = bold[0].value
             if right is None and len(numbers) > 1:
-                right = _said_again(numbers, parts[:place])
+                before = (_right_side(plain_numbers(part)) for part in reversed(parts[:place]))
+                reached = next((value for value in before if value is not None), None)  # the last equation's result, said again
+                right = reached if any(number.value == reached for number in numbers) else None
             return number_text(numbers[-1].value if right is None else right)
     word = word_value(text)
     if word is None:
@@ -111,11 +109,9 @@ def parse_number(text: str) -> str | None:
 
 
 def _names_several(sentence: str, pair: list[Numeral], ranges: bool = True, lists: bool = True) -> bool:
-    """Whether two neighbouring numbers are both offered: ``18 or 19``, ``$5 and then $6``, ``5, 6``, ``5-6``.
-
-    A repetition of the same number does not count, nor the same value in another unit or as a share (``90 minutes or 1.5
-    hours``); things counted one after the other (``5 apples and 3 pears``) are read by the first.
-    """
+    """Whether two neighbouring numbers are both offered: ``18 or 19``, ``$5 and then $6``, ``5, 6``, ``5-6``. A repetition of the
+    same number does not count, nor the same value in another unit or as a share (``90 minutes or 1.5 hours``); things counted one
+    after the other (``5 apples and 3 pears``) are read by the first."""
     one, two = pair
     between = _NEXT.fullmatch(sentence[one.end : two.start])
     if between is None or one.value == two.value:
@@ -146,12 +142,6 @@ def _right_side(sentence: str) -> Fraction | None:
     return numbers[0].value if before is None else before
 
 
-def _said_again(numbers: list[Numeral], before: list[str]) -> Fraction | None:
-    """The number of a conclusion that is the result of the last equation before it."""
-    reached = next((value for part in reversed(before) if (value := _right_side(plain_numbers(part))) is not None), None)
-    return reached if any(number.value == reached for number in numbers) else None
-
-
 def _anchored_number(said: str, strict: bool) -> Fraction | None:
     """The number an anchor names: an equation's right side, or the one at the front; unless ``strict``, also a total, one in
     bold, or the last of the sentence. ``None`` for an unevaluated expression; ``SeveralError`` for several."""
@@ -159,7 +149,8 @@ def _anchored_number(said: str, strict: bool) -> Fraction | None:
     if _NAMED_TWICE.search(sentence):
         raise SeveralError
     tail = sentence.rpartition("=")[2]
-    if _unread_first(tail):
+    place, readable = tail.find(UNREAD), first_number(tail)
+    if place >= 0 and (readable is None or place < readable.start):
         raise SeveralError  # a part of it, or another number, is not what the text says
     right = _right_side(sentence)
     equation = right is not None
@@ -183,19 +174,13 @@ def _anchored_number(said: str, strict: bool) -> Fraction | None:
         raise SeveralError
     if strict:  # a heading such as "#### Step 3"
         return None
-    total = re.search(r"\b(?:total of|total is|in total)\s+(?=[$-]?[0-9])", sentence, re.IGNORECASE)
+    total = re.search(r"\b(?:total of|total is|in total)\s+(?=[$-]?[0-9])", sentence, re.I)
     if total is not None:
         return find_numbers(sentence[total.end() :])[0].value
     bold = _bold_numbers(said)
     if len(numbers) == 2 and not bold and (_BETWEEN.match(sentence) or _names_several(sentence, numbers, lists=False)):
         raise SeveralError
     return bold[-1].value if bold else numbers[-1].value
-
-
-def _unread_first(text: str) -> bool:
-    """Whether an unreadable number comes before all others."""
-    place, number = text.find(UNREAD), first_number(text)
-    return place >= 0 and (number is None or place < number.start)
 
 
 def _is_unworked(sentence: str) -> bool:
@@ -222,15 +207,12 @@ _POWER = re.compile(
 _SCIENTIFIC = re.compile(r"[0-9]\s?[×x*·]\s?$|\\(?:times|cdot)\s?$")
 _LONGEST = 40  # characters of a power that is written out
 
-UNSETTLED = re.compile(r"\s?\^\s?[({\[]*\s?[-+]?(?:[0-9]|[a-z](?![a-z]))")
-"""The text after an unevaluated power."""
+UNSETTLED = re.compile(r"\s?\^\s?[({\[]*\s?[-+]?(?:[0-9]|[a-z](?![a-z]))")  # the text after an unevaluated power
 
 
 def worked_powers(text: str) -> str:
-    """The text with its powers evaluated if base and exponent are plain numbers and the value is not too long.
-
-    Two stars are a power between digits, unless they close bold text. ``3 × 10^4`` is unchanged.
-    """
+    """The text with its powers evaluated if base and exponent are plain numbers and the value is not too long. Two stars are a
+    power between digits, unless they close bold text. ``3 × 10^4`` is unchanged."""
     text = _SUPERSCRIPT.sub(lambda match: "^" + match[0].translate(_RAISED), text)
     if "**" in text:
         text = "\n".join(map(_with_signs, text.split("\n")))

@@ -1,7 +1,5 @@
 """Options: a separate letter, or an option's own text."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Sequence
@@ -10,17 +8,17 @@ from cirf.tasks.parsing.anchors import SAID, SeveralError, anchors, first_senten
 from cirf.tasks.parsing.texts import normalise_text
 from cirf.text.numerals import plain
 
-_BEST_IS = re.compile(r"\b(?:answer|choice|option|fit)\b[^.:\n]{0,200}\bis:\s*" + SAID, re.IGNORECASE)
+_BEST_IS = re.compile(r"\b(?:answer|choice|option|fit)\b[^.:\n]{0,200}\bis:\s*" + SAID, re.I)
 _CHOICE_IS = re.compile(
     r"\b(?:(?:best|correct|right|final|only|likely|suitable|appropriate|logical|reasonable|my|our|chosen|selected)\s+)"
     r"(?:choice|option|fit|letter|selection|pick)\b\s*(?:\*\*)?\s*"
     r"(?:\b(?:is|would be|must be|should be|will be)\b|:|=)\s*:?\s*" + SAID,
-    re.IGNORECASE,
+    re.I,
 )
 _CHOOSE = re.compile(
     r"(?<!not )(?<!n't )(?<!n’t )(?<!never )(?<!cannot )\b(?:choose|chose|pick|select|go with|going with)\s+"
     r"(?:option\s+|answer\s+|choice\s+)?" + SAID,
-    re.IGNORECASE,
+    re.I,
 )
 _IS_RIGHT = re.compile(
     r"(?<!if )(?<!whether )(?<!n't think )(?<!not think )(?<!\b[A-Z] or )(?<!\b[A-Z]\) or )(?<!\b[A-Z] and )(?<!\b[A-Z]\) and )"
@@ -31,28 +29,25 @@ _IS_RIGHT = re.compile(
 _LONE = r"(?:\([a-z]\)|[b-h]\b(?!['’-])|a(?=[.,;:)]|\sis\b|\s*$))"
 _SMALL = re.compile(  # "option (b)", "choice c is right", "(b) is correct"; not "an option a person has"
     rf"(?<=\boption ){_LONE}|(?<=\bchoice ){_LONE}|\([a-z]\)(?=\s(?:is|would be)\s(?:the\s|clearly\s)?(?:correct|right|best)\b)",
-    re.IGNORECASE | re.MULTILINE,
+    re.I | re.M,
 )
 _NEGATION = re.compile(
-    r"\b(?:not|never|cannot|unlike|rather than|instead of|neither|nor|wrong|incorrect|rule out|eliminate)\b|n[’']t\b",
-    re.IGNORECASE,
+    r"\b(?:not|never|cannot|unlike|rather than|instead of|neither|nor|wrong|incorrect|rule out|eliminate)\b|n[’']t\b", re.I
 )
 
 
 def mentions(text: str, choices: Sequence[str]) -> list[tuple[int, int, int]]:
-    """Where options' texts occur in ``text`` as whole words: ``(start, end, index)`` in order, longer options first.
-
-    A leading article of an option may be missing, and a plural ``s`` may be there or not. If one option's text is inside
-    another's, the longer one counts.
-    """
+    """Where options' texts occur in ``text`` as whole words: ``(start, end, index)`` in order, longer options first. A leading
+    article of an option may be missing, and a plural ``s`` may be there or not. If one option's text is inside another's, the
+    longer one counts."""
     spans: list[tuple[int, int, int]] = []
     for index, choice in enumerate(choices):
-        words = re.sub(r"^(?:an?|the)\s+(?=\S)", "", " ".join(choice.split()), flags=re.IGNORECASE)
+        words = re.sub(r"^(?:an?|the)\s+(?=\S)", "", " ".join(choice.split()), flags=re.I)
         if not words:
             continue
         singular = words[:-1] if re.search(r"[^\Ws]{3}s$", words) else words
         pattern = r"\s+".join(re.escape(word) for word in singular.split(" "))
-        found = re.finditer(rf"(?<!\w){pattern}(?:e?s)?(?!\w)", text, re.IGNORECASE)
+        found = re.finditer(rf"(?<!\w){pattern}(?:e?s)?(?!\w)", text, re.I)
         spans.extend((match.start(), match.end(), index) for match in found)
     outer, reach = [], -1  # the furthest end of matches that begin earlier, or as early and are longer
     for (start, end), group in itertools.groupby(sorted(spans, key=lambda s: (s[0], -s[1])), key=lambda s: s[:2]):
@@ -67,11 +62,11 @@ def mentions(text: str, choices: Sequence[str]) -> list[tuple[int, int, int]]:
 
 _MARK = r"(?:\((?P<round>[{0}])\)|(?P<close>[{0}])\s?\)|(?P<dot>[{0}])[.:](?=\s))\s*"
 _MARKS = {
-    "line": re.compile(rf"(?m:^)[ \t]*(?:[-*•][ \t]+)?\**(?:option )?{_MARK.format('A-Za-z')}", re.IGNORECASE),
+    "line": re.compile(rf"(?m:^)[ \t]*(?:[-*•][ \t]+)?\**(?:option )?{_MARK.format('A-Za-z')}", re.I),
     "within": re.compile(rf"(?<![^\s,;:?.]){_MARK.format('A-Za-z')}(?=\S)"),
 }
 _AFTER_LIST = re.compile(
-    r"\n[ \t]*\n|\n(?=[ \t]*(?:answer|choose|please|select|let|hint|note|pick|reply|respond|give|think|explain)\b)", re.IGNORECASE
+    r"\n[ \t]*\n|\n(?=[ \t]*(?:answer|choose|please|select|let|hint|note|pick|reply|respond|give|think|explain)\b)", re.I
 )
 _FEWEST_IN_A_LINE = {"round": 2, "close": 2, "dot": 3}
 
@@ -108,7 +103,7 @@ def without_letters(choices: Sequence[str]) -> tuple[str, ...]:
 
 
 _CONTRAST = re.compile(
-    r",\s*(?:and\s+)?not\s+(?!only)|(?:,|(?<![\s,]))\s*\b(?:rather than|instead of)\s", re.IGNORECASE
+    r",\s*(?:and\s+)?not\s+(?!only)|(?:,|(?<![\s,]))\s*\b(?:rather than|instead of)\s", re.I
 )  # what follows is denied
 
 
@@ -146,7 +141,7 @@ _VERDICT = re.compile(
     r"am|say|think|believe|guess|conclude|choose|pick|select|go|going|with|for|it|that|this|which|is|not only|the|my|our|best|"
     r"better|correct|right|only|final|most|likely|suitable|appropriate|logical|reasonable|option|choice|answer|letter|definitely|clearly|"
     r"certainly|probably|obviously|surely|simply|indeed|[sdm]|ll|selected|chosen)\b)+(?-i:\W+([A-HJ-Z]))\W*",
-    re.IGNORECASE,
+    re.I,
 )
 
 
@@ -161,15 +156,10 @@ def _lone_line(text: str, count: int) -> str | None:
 
 
 def _ends_in_a_list(text: str, choices: Sequence[str]) -> bool:
-    """Whether the last two lines are two options, each its letter and text and no more: a repetition of the question's list."""
     lines = [line for line in text.splitlines() if line.strip()][-2:]
     marked = [re.fullmatch(r"\W*([A-Z])[).:]\s+(.*)", line.strip()) for line in lines]
-    named = [match[1] for match in marked if match and _is_option(match[1], match[2], choices)]
-    return len(set(named)) == 2
-
-
-def _is_option(letter: str, text: str, choices: Sequence[str]) -> bool:
-    return _in_range(letter, len(choices)) and normalise_text(choices[ord(letter) - 65]) == normalise_text(text)
+    texts = {chr(65 + index): normalise_text(choice) for index, choice in enumerate(choices)}
+    return len({match[1] for match in marked if match and texts.get(match[1]) == normalise_text(match[2])}) == 2
 
 
 def _in_range(letter: str, count: int) -> bool:
@@ -191,12 +181,12 @@ def _opening(said: str) -> str:
 _HEDGE = re.compile(
     r"^(?:(?:probably|most likely|likely|definitely|clearly|certainly|obviously|surely|simply|indeed|therefore|thus|hence|either|"
     r"both|(?:the )?(?:letter|options?|choices?))\b\W*)+",
-    re.IGNORECASE,
+    re.I,
 )
 _FRONT = re.compile(r"\(([A-Za-z])\)|([A-Z])(?=[).:,;/&\]\"'”’]|\s*$|\s+-|\s*\(|\s+(?:because|since|is|or|and)\b)|([A-Z])(?=\s)")
 _JOINS = re.compile(
     r"\W{0,3}(?:(?P<strong>/|&|\+|,?\s*\b(?:and/or|or|as well as)\b)|(?P<weak>[,;]|,?\s*\band\b))\W{0,3}"
-    r"(?:(?:or|and|also|perhaps|possibly|maybe|either|options?|choices?|the|an?)\s+)*[\"'“‘(*]*",
+    r"(?:(?:or|and|also|perhaps|possibly|maybe|either|options?|choices?|the|an?)\s+)*[\"'“‘(*]*"
 )
 _SAYS_MORE = re.compile(
     r"(?:[\"'”’)*]*(?:,\s*|\s+(?:and|or)\s+)\(?[A-Z]\b){0,4}[\"'”’)*]*\s+"
@@ -226,12 +216,10 @@ def _option_at_front(said: str, choices: Sequence[str], count: int) -> str | Non
 
 
 def _refuse_a_second(rest: str, letter: str, choices: Sequence[str], count: int) -> None:
-    """Raise ``SeveralError`` if what follows a letter, and perhaps its option's text, joins another option to it.
-
-    *B or C*, *A, B* and *the roof or the floor* do; *C, A is wrong* and *C, since A or B is wrong* do not.
-    """
+    """Raise ``SeveralError`` if what follows a letter, and perhaps its option's text, joins another option to it. *B or C*, *A,
+    B* and *the roof or the floor* do; *C, A is wrong* and *C, since A or B is wrong* do not."""
     named = mentions(rest, choices)
-    lead = re.match(r"\W*(?:(?:an?|the)\s+)?\W*", rest, re.IGNORECASE)
+    lead = re.match(r"\W*(?:(?:an?|the)\s+)?\W*", rest, re.I)
     own = next((end for start, end, index in named if chr(65 + index) == letter and lead and start <= lead.end()), 0)
     for place in {0, own}:
         joint = _JOINS.match(rest, place)
@@ -250,7 +238,7 @@ def _refuse_a_second(rest: str, letter: str, choices: Sequence[str], count: int)
 
 
 def _mention_at_front(text: str, choices: Sequence[str]) -> str | None:
-    lead = re.match(r"\W*(?:(?:an?|the)\s+)?\W*", text, re.IGNORECASE)
+    lead = re.match(r"\W*(?:(?:an?|the)\s+)?\W*", text, re.I)
     offset = lead.end() if lead else 0
     starts = {index for start, _, index in mentions(text, choices) if start <= offset}
     return chr(65 + starts.pop()) if len(starts) == 1 else None

@@ -1,7 +1,5 @@
 """Answers whose order counts: lists of words, and strings of brackets."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -16,7 +14,6 @@ _NUMBERING = re.compile(r"\(?\d{1,3}[.):]|\d{1,3}|[-–—•*+]+|=+")
 _WRAPPING = "\"'“”‘’`*_.:!?()[]{}$\\"
 _HALF = 0.5
 _ENDS = frozenset(".:!?")
-
 
 _ARROW = re.compile(r"\\(?:long)?(?:right|Right)arrow(?![A-Za-z])|\\(?:to|prec|lt|leq?)(?![A-Za-z])|-{1,2}>|=>|[⇒⟶➔➜]")
 _SLASH = re.compile(r"(?<=\w)\s*/\s*(?=\w)")
@@ -51,7 +48,10 @@ def parse_list(text: str, question: str = "") -> str | None:
             continue
         runs = _runs(said if anchor in ENCLOSED else text[start:], given)
         if runs and runs[0][0] <= len(said):
-            return " ".join(_first_answer([row for _, row in runs], given))
+            rows = [row for _, row in runs]
+            if tuple(rows[0]) == given:  # the question's list again
+                return " ".join(next((row for row in rows[1:] if len(row) >= _HALF * len(given)), rows[0]))
+            return " ".join(rows[0])
     rows = [row for _, row in _runs(text, given)]
     longest = max(map(len, rows), default=0)
     only = len(rows) == 1 and len(_words(text)) == longest
@@ -61,19 +61,11 @@ def parse_list(text: str, question: str = "") -> str | None:
     return " ".join(next((row for row in reversed(best) if tuple(row) != given), best[-1]))
 
 
-def _first_answer(rows: list[list[str]], given: Sequence[str]) -> list[str]:
-    """The first row, or the next good one where the first says the question's list again."""
-    if tuple(rows[0]) != tuple(given):
-        return rows[0]
-    return next((row for row in rows[1:] if len(row) >= _HALF * len(given)), rows[0])
-
-
 def _clean(token: str) -> str:
     return token.strip(_WRAPPING).casefold()
 
 
 def _words(text: str) -> list[str]:
-    """Every word of a bare list."""
     text = re.sub(r"\\(?:text|mathrm|textbf)\s*\{([^{}]*)\}", r"\1", text)
     tokens = [token for token in _TOKEN.findall(text) if token not in _SEPARATORS and not _NUMBERING.fullmatch(token)]
     words = [_clean(token) for token in tokens]
@@ -144,9 +136,9 @@ _TAG = re.compile(r"</?[A-Za-z_]\w*>")
 _SMILEY = re.compile(r"(?<!\w)[:;]-?[()](?!\s*[])}>])")
 _ROW_LEAD = re.compile(
     r"(?:^\W*|[:=]\s*|\b(?:is|are|be|by|with|add|adding|added|append|sequence|brackets?|parenthes[ie]s|gives?|get)\s*)[\"'“‘`\s]*$",
-    re.IGNORECASE,
+    re.I,
 )
-_ROW_TAIL = re.compile(r"[\"'”’`\s]*(?:$|[.,;:!](?:\s|$)|(?:because|since|as|to|in order|which|where|so that)\b)", re.IGNORECASE)
+_ROW_TAIL = re.compile(r"[\"'”’`\s]*(?:$|[.,;:!](?:\s|$)|(?:because|since|as|to|in order|which|where|so that)\b)", re.I)
 _ARROWS = re.compile(r"[-=]+>|<[-=]+")
 
 
@@ -160,7 +152,7 @@ def parse_brackets(text: str, question: str = "") -> str | None:
     sequence of the question and goes on counts as what it goes on with, since the task is to complete it; one that only repeats
     it is no answer.
     """
-    given = "".join(_brackets(_last(_RUN.findall(_plainer(question)))))
+    given = "".join(_brackets("".join(_RUN.findall(_plainer(question))[-1:])))
     boxes = [match[1] for match in _BOX.finditer(text)]
     said = boxes or [said for _, anchor, said in places(text) if anchor != "boxed"]
     for part in reversed(said):
@@ -195,7 +187,6 @@ def _row(line: str, pattern: re.Pattern[str], ends: bool = False) -> str | None:
 
 
 def same_brackets(parsed: str, gold: str) -> bool:
-    """Whether two texts have the same brackets in the same order."""
     return _brackets(parsed) == _brackets(gold)
 
 
@@ -210,10 +201,6 @@ def _plainer(text: str) -> str:
     for _ in range(_NESTED):
         text = _REMARK.sub(" ", text)
     return text
-
-
-def _last(rows: list[str]) -> str:
-    return rows[-1] if rows else ""
 
 
 def _completion(row: str, given: str) -> str | None:

@@ -5,8 +5,6 @@ the process by a signal that no Python code has to notice, so a power tower deep
 memory is not equal.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging

@@ -1,7 +1,5 @@
 """Free text: an answer of some words, and what counts of it."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from fractions import Fraction
@@ -19,10 +17,8 @@ _SPACED = re.compile(r"\s*([+*/=<>^])\s*|(?<=\w)\s+(-)\s+(?=\w)")
 
 
 def normalise_text(text: str) -> str:
-    """What counts of a text: case folded, one space between words, and no punctuation of sentences.
-
-    Signs that mean something stay: ``C++``, ``x - 1``, ``-5``, ``3.5``, ``$5``, ``50%``. A text of signs alone stays whole.
-    """
+    """What counts of a text: case folded, one space between words, and no punctuation of sentences. Signs that mean something
+    stay: ``C++``, ``x - 1``, ``-5``, ``3.5``, ``$5``, ``50%``. A text of signs alone stays whole."""
     found = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
     while re.search(r"[^\W_]", found) and (barer := _barer(found)) != found:
         found = barer
@@ -30,7 +26,6 @@ def normalise_text(text: str) -> str:
 
 
 def _barer(text: str) -> str:
-    """One round of taking off what does not count."""
     text = _DASHES.sub("-", _APOSTROPHES.sub("", text))
     text = _COMPOUND.sub(" ", _THOUSANDS.sub("", text))
     text = _STOPS.sub(" ", text)
@@ -58,18 +53,18 @@ def same_text(parsed: str, gold: str) -> bool:
     number without one."""
     if normalise_text(parsed) == normalise_text(gold) or normalise_text(tidy(parsed)) == normalise_text(tidy(gold)):
         return True
-    ours, theirs = (_QUANTITY.fullmatch(_in_digits(text.strip())) for text in (parsed, gold))
+    ours, theirs = map(_quantity, (parsed, gold))
     if ours is None or theirs is None or _value(ours) != _value(theirs):
         return False
     one, other = _unit(ours), _unit(theirs)
     return one == other or (not (one and other) and "percent" not in (one, other))
 
 
-def _in_digits(text: str) -> str:
-    """A text with digits for the number word that it opens with: ``7 cups`` for ``seven cups``."""
-    word, space, rest = text.partition(" ")
+def _quantity(text: str) -> re.Match[str] | None:
+    """A number with its unit, which may begin with a number word: ``seven cups``."""
+    word, space, rest = text.strip().partition(" ")
     value = word_value(word)
-    return text if value is None else f"{value}{space}{rest}"
+    return _QUANTITY.fullmatch(text.strip() if value is None else f"{value}{space}{rest}")
 
 
 def _value(quantity: re.Match[str]) -> Fraction:

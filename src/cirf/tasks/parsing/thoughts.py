@@ -1,7 +1,5 @@
 r"""What a reasoning model thought, apart from what it answered: ``<think>...</think>``, and the harmony format's channels."""
 
-from __future__ import annotations
-
 import re
 
 _NAMES = r"(?:think|thinking|thoughts?|thought_process|reasoning|scratchpad|reflection|seed:think)"
@@ -9,11 +7,11 @@ _MARK = re.compile(
     rf"<[ ]?\|?[ ]?(?P<xml>/?)[ ]?{_NAMES}(?:[ ][^<>\n]{{0,80}}=[^<>\n]{{0,80}})?[ ]?\|?>"
     r"|\[(?P<square>/?)THINK\]|◁(?P<kimi>/?)think▷|<\|(?P<long>begin|end)_of_thought\|>"
     rf"|<\|(?P<loud>START|END)_THINKING\|>|<\|{_NAMES}_(?P<last>start|begin|end)\|>",
-    re.IGNORECASE,
+    re.I,
 )
-_ESCAPED = re.compile(rf"&lt;(/?{_NAMES})&gt;", re.IGNORECASE)
+_ESCAPED = re.compile(rf"&lt;(/?{_NAMES})&gt;", re.I)
 _FORMS = tuple(
-    re.compile(pattern, re.DOTALL)
+    re.compile(pattern, re.S)
     for pattern in (
         r"<\|channel>thought\b(?P<thought>.*?)<channel\|>(?P<rest>.*)",  # Gemma 4
         r"<\|im_start\|>think\n(?P<thought>.*?)(?:<\|im_end\|>)?\s*<\|im_start\|>answer\n(?P<rest>.*?)(?:<\|im_end\|>)?\s*",  # s1
@@ -25,34 +23,32 @@ _FORMS = tuple(
 _OWN = re.compile(  # a pair of marks with another name, around all that precedes the answer
     r"\s*(?:<(?P<tag>[A-Za-z][\w:-]*)>(?P<tagged>.*?)</(?P=tag)>|\[(?P<square>[A-Za-z][\w -]*)\](?P<squared>.*?)\[/(?P=square)\]"
     r"|<\|(?P<bar>\w+)\|>(?P<barred>.*?)<\|/(?P=bar)\|>)(?P<gap>\s*)(?P<rest>\S.*)",
-    re.DOTALL,
+    re.S,
 )
 _NO_THOUGHT = re.compile(  # names of what is no thought: an answer, a part of a page or a picture
     r"(?:final[ _-]?)?(?:answer|solution|response|output|result)|final|question|problem|step|math|latex|asy|code|python|"
     r"tool_call|html|body|div|span|p|b|i|u|em|strong|sup|sub|h\d|ul|ol|li|dl|dt|dd|table|thead|tbody|tr|th|td|pre|br|details|"
     r"a|s|q|tt|kbd|var|cite|small|big|mark|center|title|head|header|footer|main|section|article|blockquote|quote|figure|svg|form|label|"
     r"img|inst|sys|system|user|assistant",
-    re.IGNORECASE,
+    re.I,
 )
 _GOES_ON = re.compile(r"[,;.)=]|[a-z]\S*\s+\S+\s+\S")  # a sentence with a mark in it: "<person>Bob</person> has the most."
 _CLOSES = ("/", "end")
 _CHANNEL = re.compile(r"<\|channel\|>\s*(\w*)[^\n]{0,200}?<\|message\|>")
 _CONTROL = re.compile(r"<\|(?:start|end|return|message|call|channel|constrain)\|>(?:assistant\b)?")
-_UNMARKED = re.compile(r"\A\s*(?:assistant\s*)?analysis(?=[A-Z\s])(?P<thought>.*)assistant\s?final(?P<rest>.*)\Z", re.DOTALL)
+_UNMARKED = re.compile(r"\A\s*(?:assistant\s*)?analysis(?=[A-Z\s])(?P<thought>.*)assistant\s?final(?P<rest>.*)\Z", re.S)
 _WRAPPED = re.compile(
     r"\A\s*(?:<(?P<name>(?:final_)?answer|response|output|solution)>(?P<tagged>.*)</(?P=name)>"
     r"|<\|begin_of_solution\|>(?P<solved>.*)<\|end_of_solution\|>"
     r"|\[BEGIN FINAL RESPONSE\](?P<begun>.*)\[END FINAL RESPONSE\])\s*\Z",
-    re.DOTALL | re.IGNORECASE,
+    re.S | re.I,
 )
 
 
 def split_thoughts(text: str) -> tuple[str, str]:
-    """The thoughts of a text and the rest, without their marks; no thoughts and the unchanged text if it has no marks.
-
-    Text before a closing mark without an opening one is a thought, as is all text after an opening one that is never closed. A
-    pair of marks with any other name (``<work>...</work>``) holds thoughts if it opens the text and an answer follows.
-    """
+    """The thoughts of a text and the rest, without their marks; no thoughts and the unchanged text if it has no marks. Text
+    before a closing mark without an opening one is a thought, as is all text after an opening one that is never closed. A pair of
+    marks with any other name (``<work>...</work>``) holds thoughts if it opens the text and an answer follows."""
     if "<|channel|>" in text:
         return _harmony(text)
     if (formed := _in_another_form(text)) is not None:

@@ -1,26 +1,22 @@
 """Answers out of a closed set of words: yes and no, True and False, valid and invalid."""
 
-from __future__ import annotations
-
 import re
 
 from cirf.tasks.parsing.anchors import anchors, first_sentence
 from cirf.text.numerals import plain
 
-_CLEAR = re.compile(r"(?<![\w-])(?<!\w['’])(yes|no|true|false)(?![\w-]|['’]\w)", re.IGNORECASE)
-_PAIR = re.compile(r"\b(?:yes|no|true|false)\s*(?:/|,?\s*(?:or|and|nor)\s)\s*[\"'“‘]?(?:yes|no|true|false)\b", re.IGNORECASE)
+_CLEAR = re.compile(r"(?<![\w-])(?<!\w['’])(yes|no|true|false)(?![\w-]|['’]\w)", re.I)
+_PAIR = re.compile(r"\b(?:yes|no|true|false)\s*(?:/|,?\s*(?:or|and|nor)\s)\s*[\"'“‘]?(?:yes|no|true|false)\b", re.I)
 _CLOSED = re.compile(r"[\"'”’)\]}*]*\s*(?:[.,;:!?()\]<–—-]|$)")
 _REASON = re.compile(
-    r"\b(?:because|since|as|although|though|even though|due to|given that|instead of|rather than|whereas|while)\s", re.IGNORECASE
+    r"\b(?:because|since|as|although|though|even though|due to|given that|instead of|rather than|whereas|while)\s", re.I
 )
-_ENDS_REASON = re.compile(r"[.!?]\s|\n|\b(?:so|therefore|thus|hence|but|however)\b", re.IGNORECASE)
-_STATEMENT = re.compile(r"\s+(?:the|it|it's|this|that|he|she|they|because|since|as|so|but)\b", re.IGNORECASE)
+_ENDS_REASON = re.compile(r"[.!?]\s|\n|\b(?:so|therefore|thus|hence|but|however)\b", re.I)
+_STATEMENT = re.compile(r"\s+(?:the|it|it's|this|that|he|she|they|because|since|as|so|but)\b", re.I)
 _OPENS = re.compile(r"[.!?:\n][\s\"'“‘*(]*$")
-_DENIED = re.compile(r"(?:\b(?:not|never|no longer|no more|neither|nor|hardly|anything but)|n[’']t)\s+[\"'“‘*]*$", re.IGNORECASE)
+_DENIED = re.compile(r"(?:\b(?:not|never|no longer|no more|neither|nor|hardly|anything but)|n[’']t)\s+[\"'“‘*]*$", re.I)
 
-
-_Found = tuple[int, int, str]
-"""Start and end of a word in a text, and what it says."""
+_Found = tuple[int, int, str]  # start and end of a word in a text, and what it says
 
 
 def _without_reasons(text: str, found: list[_Found]) -> list[str]:
@@ -64,28 +60,23 @@ def parse_yesno(text: str) -> str | None:
     return words[-1] if words else None
 
 
-# True and False
-
-
 def parse_truth(text: str) -> str | None:
     """``True`` or ``False``, read as yes and no are; ``not True`` and ``True or False`` are expressions yet to be worked out."""
     found = parse_yesno(text)
     return None if found is None else {"yes": "True", "no": "False"}[found]
 
 
-# Valid and invalid
-
-_VALID = re.compile(r"(?<![\w'’-])(in)?valid(?![\w'’-])", re.IGNORECASE)
-_VALID_PAIR = re.compile(r"\b(?:in)?valid\W{0,3}\s*(?:/|,?\s*(?:or|and|nor)\s)\s*\W{0,3}(?:in)?valid\b", re.IGNORECASE)
-_OPEN = re.compile(r"\b(?:whether|if)\b[^.,;:\n]{0,200}$", re.IGNORECASE)
+_VALID = re.compile(r"(?<![\w'’-])(in)?valid(?![\w'’-])", re.I)
+_VALID_PAIR = re.compile(r"\b(?:in)?valid\W{0,3}\s*(?:/|,?\s*(?:or|and|nor)\s)\s*\W{0,3}(?:in)?valid\b", re.I)
+_OPEN = re.compile(r"\b(?:whether|if)\b[^.,;:\n]{0,200}$", re.I)
 _GENERAL = re.compile(
-    r"\b(?:an?|any|every|each|no)\s+(?:\w+\s+)?arguments?\s+(?:is|can be|would be|to be)\s+(?:\w+\s+){0,2}$", re.IGNORECASE
+    r"\b(?:an?|any|every|each|no)\s+(?:\w+\s+)?arguments?\s+(?:is|can be|would be|to be)\s+(?:\w+\s+){0,2}$", re.I
 )
-_NEITHER = re.compile(r"\b(?:neither|nor)\s+(?:\w+\s+(?:nor\s+)?){0,2}$", re.IGNORECASE)
+_NEITHER = re.compile(r"\b(?:neither|nor)\s+(?:\w+\s+(?:nor\s+)?){0,2}$", re.I)
 _NOT = re.compile(
     r"(?:\b(?:not|never|cannot be|far from|no longer|fail(?:s|ed|ing)? to be)|n[’']t)(?:\s+(?:a|an|at all|be|deductively|"
     r"logically|necessarily|formally|strictly|really|actually|considered))*\W{0,3}$",
-    re.IGNORECASE,
+    re.I,
 )
 
 

@@ -1,7 +1,5 @@
 """The number that a step works out: ``13`` in ``She eats 3, so 16 - 3 = 13 eggs are left.``"""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,9 +17,9 @@ _EQUALS = re.compile(
     r"[^.=\n]{0,30}?\b(?:is|are|gives|makes|leaves)\b"
     r"|(?:[0-9]\s?%|\bpercent|\b(?:half|thirds?|quarters?|fourths?|fifths?|tenths?)|/\s?[0-9]+)\sof\s(?:(?!which\b)[^.=\n]){1,40}?\b(?:is|are)\b"
     r"|\b[a-z] is\b",
-    re.IGNORECASE,
+    re.I,
 )
-_LEAD = re.compile(r"\s*(?:Rs\.?\s?)?(?:(?:about|approximately|roughly|only|just|exactly|a total of)\s+)?", re.IGNORECASE)
+_LEAD = re.compile(r"\s*(?:Rs\.?\s?)?(?:(?:about|approximately|roughly|only|just|exactly|a total of)\s+)?", re.I)
 _UNSETTLED = re.compile(  # what follows a number that is only the first term of more
     r"(?:[ \t]*[A-Za-z]+){0,2}[ \t]*(?:[+×*/÷^]|-(?=\s|[0-9]))[ \t]*[$(]*[ \t]*(?:[0-9]|[A-Za-z](?![A-Za-z]))"
     r"|[ \t]*[+×*÷][ \t]*[A-Za-z]"
@@ -33,7 +31,7 @@ _UNSETTLED = re.compile(  # what follows a number that is only the first term of
 _RATE = re.compile(
     r"\s?(?:[a-z]+\s)?[a-z]{1,9}\s?/\s?(?:h|hr|hour|s|sec|second|min|minute|day|week|month|year|km|kg|g|l|m|mile|person|piece)s?(?:[²³]|\b)"
     r"|\s?(?:[ckd]m|ft|feet|inch(?:es)?|yd|yards?|miles?|met(?:er|re)s?|units?|(?<=\s)(?:in|m|s))(?:\^[23]|[²³])(?!\w)",
-    re.IGNORECASE,
+    re.I,
 )
 _VARIABLE = re.compile(r"\s*(-?[0-9]{1,6}(?:\.[0-9]+)?)[ ]?([A-Z]|[xyzn])(?!\w|\s[0-9])(?!\s*[+×*/-]\s*[0-9A-Za-z])")
 _UNIT_LETTERS = "ABCFHJKLMNSTVW"  # "= 21 N" is a force, unless N is an unknown elsewhere
@@ -54,12 +52,12 @@ _NAMES_A_VALUE = re.compile(
     r"|\bis(?=\s[0-9]{1,2}:[0-9])|\b(?:(?:the|its|their|his|her|our)\s[^.\n:]{1,80}?\b(?:is|are|was|equals|becomes)|from\s[^.\n]{1,80}?\s(?:is|are)"
     r"|\w+\([^()\n]{0,40}\)\s(?:is|are)|^(?:so\s)?(?:that|this)\s(?:is|makes|equals)|\bit\s(?:is|equals)"
     r"|(?:starts?|begins?|ends?)\s(?:at|with)|becomes|outputs?|prints?|returns?|displays?)\b(?:\s(?:then|now|thus|therefore|still|also))?",
-    re.IGNORECASE,
+    re.I,
 )
 _ENDS = re.compile(  # of a clause, after a value and its unit
     r"(?:\s?(?!(?:more|less|fewer|times|of|and|or|to|than|while)\b)[^\W\d_][\w/·²³]*|\s?[%°€£¥][A-Z]?){0,3}"
     r"(?:\W*$|,\swhich\s|(?P<more>[,;]?\s(?:and|while|but)\s))",
-    re.IGNORECASE,
+    re.I,
 )
 _READ = 300  # characters of a sentence
 _FRACTION = re.compile(r"-?(?:[0-9]+\s+)?[0-9]+/[0-9]+")
@@ -69,15 +67,13 @@ _LONE = re.compile(  # a sum that closes the step and is left to the reader
     r"(?<![\w.+×*÷/^-])(?<![+×*÷/^-]\s)[$(]*(?P<left>[0-9][0-9,]*(?:\.[0-9]+)?)(?:\s+[a-z]+){0,2}"
     r"(?:\s*(?P<sign>[+×*÷/])\s*|\s+(?P<minus>-)\s+)\$?(?P<right>[0-9][0-9,]*(?:\.[0-9]+)?)\)?(?:\s+[a-z]+){0,3}\s*[.!]?\s*$"
 )
-_UNREAD_FIRST = re.compile(
-    rf"[\s$€£¥₹(~-]*(?:Rs\.?\s?)?(?:(?:about|approximately|only|just|exactly)\s)?[$€£¥₹-]?{UNREAD}", re.IGNORECASE
-)
-_CLOCK = re.compile(r"\s*([0-9]{1,3}:[0-9]{1,3}(?:\s?[ap]\.?m\b)?)(?![0-9:])", re.IGNORECASE)  # a ratio too
+_UNREAD_FIRST = re.compile(rf"[\s$€£¥₹(~-]*(?:Rs\.?\s?)?(?:(?:about|approximately|only|just|exactly)\s)?[$€£¥₹-]?{UNREAD}", re.I)
+_CLOCK = re.compile(r"\s*([0-9]{1,3}:[0-9]{1,3}(?:\s?[ap]\.?m\b)?)(?![0-9:])", re.I)  # a ratio too
 _PARTS = re.compile(  # of two units: "1 h 35 min", "5 feet 3 inches"; "3 remainder 2"
     r"\s*([0-9]+\s?(?:h|hrs?|hours?|min(?:ute)?s?|days?|weeks?|years?|ft|feet|foot|lbs?|pounds?|dollars?)"
     r"(?:\s|\sand\s|,\s)[0-9]+\s?(?:min(?:ute)?s?|s|secs?|seconds?|hours?|days?|weeks?|months?|in|inch(?:es)?|oz|ounces?|cents?)"
     r"|[0-9]+\s(?:(?:with\s)?(?:a\s)?remainder(?:\sof)?\s|rem?\s|r\s?)[0-9]+)\b",
-    re.IGNORECASE,
+    re.I,
 )
 _LISTED = re.compile(r"-?[0-9.]*[0-9](?:, -?[0-9.]*[0-9]){1,9}(?![0-9]|[.,][0-9])(?:,? and -?[0-9.]*[0-9])?(?=[.;!]?\s*$)")
 _GIVES = re.compile(
@@ -85,26 +81,26 @@ _GIVES = re.compile(
     r"brings?\s[^.]{0,40}?\bto|outputs?|prints?|returns?|displays?|which is|left with|for a total of|remaining|"
     r"the (?:sum|total|difference|product|quotient|result|remainder) is)\s+"
     r"(?:(?!(?:less|more|\w+er|than)\b)\w+\s+){0,2}?(?=[$-]?[0-9])",
-    re.IGNORECASE,
+    re.I,
 )
 _RESTATED = re.compile(
     r"\b(?:which (?:is|makes|leaves|gives|(?:rounds|is rounded)(?: up| down| off)? to)|rounded(?: up| down| off)? to|"
     r"giving|leaving|making|so (?:\w+ ){1,3}(?:needs?|gets?|has|have|is|are))\s+"
     r"(?:about |approximately |only |exactly )?(?=[$-]?[0-9])",
-    re.IGNORECASE,
+    re.I,
 )
 CONCLUDES = re.compile(
     r"^[^\w\n]*(?:(?:so|thus|therefore|hence|finally|in total|in summary|altogether|in conclusion|conclusion|final answer|"
     r"this means|that means|daher|somit|folglich|insgesamt|donc|ainsi|au total|por (?:lo )?tanto|así que|en total|portanto|"
     r"quindi|dunque|entonces|logo|alors|deshalb|demnach|dus|więc|also (?=ist|sind|ja|nein|hat|gilt|beträgt|kostet)|"
     r"итак|значит|следовательно|таким образом)\b|所以|因此|综上|よって|したがって|इसलिए)",
-    re.IGNORECASE | re.MULTILINE,
+    re.I | re.M,
 )
 SENTENCES = re.compile(r"(?<=[.!?])\s+|\n+")
-_SHARE = re.compile(r"\b(?:half|thirds?|quarters?|fifths?|%|percent|part) of (?:the )?[$(]*$", re.IGNORECASE)
+_SHARE = re.compile(r"\b(?:half|thirds?|quarters?|fifths?|%|percent|part) of (?:the )?[$(]*$", re.I)
 _UNKNOWN = re.compile(r"(?:[A-Za-z]| [A-Zxyzn])(?![A-Za-z'])")
-_SO = re.compile(r"(?<=[,;]) (?:and )?(?:so|therefore|thus|hence)\b", re.IGNORECASE)
-_MARK = re.compile(r"^\s*(?:#+\s*)?(?:\*\*)?(?:step\s+\d+\s*[:.)-]*|\d{1,2}[.)](?=\s))\s*", re.IGNORECASE)
+_SO = re.compile(r"(?<=[,;]) (?:and )?(?:so|therefore|thus|hence)\b", re.I)
+_MARK = re.compile(r"^\s*(?:#+\s*)?(?:\*\*)?(?:step\s+\d+\s*[:.)-]*|\d{1,2}[.)](?=\s))\s*", re.I)
 
 
 def strip_annotations(text: str) -> str:
@@ -123,12 +119,9 @@ def calculated(segment: str, problem: Problem, previous: tuple[str, ...]) -> str
 
 
 def in_words(segment: str, previous: tuple[str, ...]) -> str:
-    """The number that a step without equations arrives at.
-
-    In a sentence that concludes it is the last result, if that is said again, or an anchored answer; else the only number of a
-    last sentence that concludes, or of what follows its *so*; else a number after words such as *leaves*; else the only number
-    of a conclusion.
-    """
+    """The number that a step without equations arrives at. In a sentence that concludes it is the last result, if that is said
+    again, or an anchored answer; else the only number of a last sentence that concludes, or of what follows its *so*; else a
+    number after words such as *leaves*; else the only number of a conclusion."""
     text = _with_numbers(segment)
     numbers = find_numbers(text)
     concludes = bool(CONCLUDES.search(text)) or bool(anchors(segment))
@@ -234,7 +227,6 @@ def plain_step(segment: str) -> str:
 
 
 def _with_numbers(segment: str) -> str:
-    """As `plain_step`, with numbers in one notation."""
     return _MARK.sub("", plain_numbers(strip_annotations(segment)))
 
 
@@ -242,7 +234,7 @@ def worked_out(segment: str) -> tuple[str, ...]:
     """Every number that a step works out, in order: its annotations' and equations' right sides, each once."""
     noted = [find_numbers(plain_numbers(note.rpartition("=")[2])) for note in _ANNOTATION.findall(segment)]
     text = _with_numbers(segment)
-    equations = (_right_side(text, sign.end()) for sign in _EQUALS.finditer(text))
+    equations = (_value_at(text, sign.end())[0] for sign in _EQUALS.finditer(text))
     found = [_short(numbers[-1], "") for numbers in noted if numbers] or [value for value in equations if value]
     return tuple(dict.fromkeys(found))
 
@@ -259,7 +251,6 @@ def _consequence(text: str) -> str:
 
 
 def _only_one(numbers: Sequence[Numeral], text: str) -> bool:
-    """Whether the numbers found in a text are one value, and no other is left unread."""
     return len({number.value for number in numbers}) == 1 and UNREAD not in text
 
 
@@ -275,11 +266,9 @@ def _is_asked(text: str, number: Numeral) -> bool:
 
 
 def calculated_or_stated(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
-    """What ``calculated`` finds, else the value of two terms that close the step (``so he has 3 * 18 pens``), else the one
-    amount that the step states.
-
-    For problems of a single operation: to choose its amounts among the misleading ones is most of the reasoning.
-    """
+    """What ``calculated`` finds, else the value of two terms that close the step (``so he has 3 * 18 pens``), else the one amount
+    that the step states. For problems of a single operation: to choose its amounts among the misleading ones is most of the
+    reasoning."""
     if found := calculated(segment, problem, previous):
         return found
     if (lone := _LONE.search(_with_numbers(segment))) and (value := _work_out(lone)):
@@ -328,10 +317,6 @@ def _closing(text: str, as_written: bool) -> str:
         if number is not None and re.fullmatch(r"(?:\s+\w+){0,3}\s*[.!]?\s*", text[number.end :]):
             return _short(number, text, as_written)
     return ""
-
-
-def _right_side(text: str, start: int) -> str:
-    return _value_at(text, start)[0]
 
 
 def _value_at(text: str, start: int, as_written: bool = False) -> tuple[str, int]:

@@ -1,7 +1,5 @@
 """Equations in unknowns, and what they are about: ``850+705+X=820*3``, ``0.78x-20``, ``X``."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
@@ -14,26 +12,25 @@ _TOKEN = re.compile(
     r"""(?P<arrow>[=-]{1,4}>|[→⇒])|(?P<number>(?:\d[\d,]*(?:\.\d+)?|\.\d+)%?)|(?P<letter>[A-Za-z](?![A-Za-z'’²³]))
     |(?P<sign>[+*×·÷/^-])|(?P<equals>=)|(?P<open>[(\[])|(?P<close>[)\]])|(?P<word>[A-Za-z][\w'’-]*)|(?P<gap>[\s$£€]+)
     |(?P<other>.)""",
-    re.VERBOSE | re.DOTALL,
+    re.X | re.S,
 )
 _SIGNS = {"×": "*", "·": "*", "÷": "/"}
 _FUNCTIONS = frozenset(("sin", "cos", "tan", "log", "ln", "sqrt", "of"))
-_GOES_ON = re.compile(r"\s*(?:[a-z]+\s+){0,2}(?:[+*/×÷·^-]|times\b|plus\b|minus\b|of\b|divided\b)", re.IGNORECASE)
+_GOES_ON = re.compile(r"\s*(?:[a-z]+\s+){0,2}(?:[+*/×÷·^-]|times\b|plus\b|minus\b|of\b|divided\b)", re.I)
 _LET = re.compile(
     r"\b(?:let|call|suppose|assume|say)\b[^.;=\n]{0,120}?(?:\b(?P<first>[A-Zb-z])(?=\s(?:be|denote|represent|stand|equal)s?\b)"
     r"|\b(?:be|by|is)\s(?P<last>[A-Za-z])(?![\w'’])(?!\s(?!and\b)[a-z]+\s))",
-    re.IGNORECASE,
+    re.I,
 )
 _MOST_BESIDE = 4
 _UNKNOWN = re.compile(r"(?<![A-Za-z])[A-Za-z](?![A-Za-z])")
 _STANDS_FOR = re.compile(r"\s*(?!I:)(?:where\s)?([0-9.]*[A-Zb-hj-z])\s?(?:=|:|\bis the\b)\s*(?:the\s)?[A-Za-z]{2}")
 _NAMED = re.compile(r"(?<=[a-z])\s?[:=]\s?([A-Zb-hj-z])\s?\.?\Z")
 
-
 _TERM = r"(?:[0-9][0-9.]{0,15}\s?)?(?:[A-Za-z](?![A-Za-z'’]))?(?:\^[0-9]{1,3}|[²³])?"
 _SIDE = rf"-?\(?(?=[0-9A-Za-z]){_TERM}(?:\s?[-+*/]\s?\(?(?=[0-9A-Za-z]){_TERM}){{0,5}}\)?"
 _COMPARED = re.compile(rf"(?<![\w.$√^)])(?:{_SIDE})(?:\s?(?:[<>]=?|[≤≥≠])\s?{_SIDE}){{1,5}}(?![\w(/^]|\s?[-+*/=<>])")
-_FALSE = re.compile(r"\s(?:is\s(?:false|not\strue|wrong)|fails|does\snot\shold)\b", re.IGNORECASE)
+_FALSE = re.compile(r"\s(?:is\s(?:false|not\strue|wrong)|fails|does\snot\shold)\b", re.I)
 _NAMED_CHAIN = re.compile(r"(?<![\w-])[A-Z][\w'’-]*(?:\s?[<>]\s?[A-Z][\w'’-]*){1,9}(?!\w)")
 
 
@@ -126,7 +123,8 @@ def _runs(text: str, within: bool = False) -> Iterator[list[list[str]]]:
         touches = start == last_end
         if kind == "letter" and text[end : end + 1] == "(" and not (valued and touches):  # "P(A)"
             kind = "word"
-        if kind == "letter" and term in "xX" and valued and not touches and side[-1][0].isdigit() and _number_follows(text, end):
+        a_cross = kind == "letter" and term in "xX" and valued and not touches and side[-1][0].isdigit()
+        if a_cross and re.match(r"\s*[$(]*\d", text[end : end + 10]):
             kind, term = "sign", "*"
         term = _SIGNS.get(term, {"open": "(", "close": ")"}.get(kind, term))
         if kind == "number":
@@ -144,11 +142,13 @@ def _runs(text: str, within: bool = False) -> Iterator[list[list[str]]]:
             else:
                 run[-1].append(term)
         else:
-            if _is_whole(run, start_broken or depth != 0, open_before or within, text, last_end):
+            dangles = not run or not run[-1] or not (run[-1][-1] == ")" or run[-1][-1][0].isalnum())
+            alone = len(run) == 1 and not (open_before or within)
+            if not (start_broken or depth or dangles or alone or _GOES_ON.match(text[last_end : last_end + 80])):
                 yield run
             run, depth = [], 0
             if kind in ("number", "letter", "open"):
-                run, start_broken, open_before = [[term]], _breaks(before, after_word and touches), before == "="
+                run, start_broken, open_before = [[term]], (after_word and touches) or before in tuple("+*/^-"), before == "="
                 depth = int(kind == "open")
         if kind == "equals" or term == "is":
             before = "="
@@ -160,19 +160,5 @@ def _runs(text: str, within: bool = False) -> Iterator[list[list[str]]]:
         last_end = end
 
 
-def _breaks(before: str, glued: bool) -> bool:
-    """Whether a run that begins after this sign, or directly at a word (``P(A)``), is the rest of something longer."""
-    return glued or (bool(before) and before in "+*/^-")
-
-
-def _is_whole(run: list[list[str]], broken: bool, alone: bool, text: str, end: int) -> bool:
-    dangles = not run or not run[-1] or not (run[-1][-1] == ")" or run[-1][-1][0].isalnum())
-    return not (broken or dangles or (len(run) == 1 and not alone) or _GOES_ON.match(text[end : end + 80]))
-
-
 def _has_letter(run: list[list[str]]) -> bool:
     return any(term.isalpha() for side in run for term in side)
-
-
-def _number_follows(text: str, at: int) -> bool:
-    return re.match(r"\s*[$(]*\d", text[at : at + 10]) is not None

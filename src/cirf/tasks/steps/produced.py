@@ -5,8 +5,6 @@ The answer in words that a step concludes with: ``no`` in ``9 is divisible by 3.
 The option that a step is about: ``C`` in ``C. **floor** - furniture stands on the floor.``
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 
@@ -27,20 +25,20 @@ from cirf.tasks.steps.states import PAIR, coin_state, state
 from cirf.text.normalise import normalise
 from cirf.text.numerals import UNREAD, find_numbers, number_text, plain, plain_numbers
 
-_COIN = re.compile(r"\bcoin\b[^?]*\b(?:heads|tails)\b", re.IGNORECASE)
-_ANSWER_TO = re.compile(r"\banswer to\b[^.?!\n]*", re.IGNORECASE)
+_COIN = re.compile(r"\bcoin\b[^?]*\b(?:heads|tails)\b", re.I)
+_ANSWER_TO = re.compile(r"\banswer to\b[^.?!\n]*", re.I)
 _LABEL = re.compile(  # a number in front of a colon: "Day 1: ...", "divide by 20: ...", or of a clue: "From clue 2, ..."
     r"(?P<lead>^[^\w\n]*(?:[A-Za-z]+\s)?|\b(?:by|day|week|month|year|round|case|part|step|row|line|box|person|option)\s)"
     r"\$?\d[\d,]*(?:\.\d+)?\s?(?=:(?:[\s*]|$))"
     r"|(?:^[^\w\n]*|\b(?:from|by|using|per|to|with|in)\s)(?:the\s)?(?:clue|rule|premise|statement|fact|condition|constraint|hint|equation)s?"
     r"\s\(?\d+\)?(?:(?:,\s|\sand\s)\(?\d+\)?)*"
     r"|\b(?:alpha|beta|gamma|type|stage|grade|phase|class|group|level)\s\d+(?=\s[a-z])",
-    re.IGNORECASE | re.MULTILINE,
+    re.I | re.M,
 )
 _JUDGED = re.compile(  # a statement about a number: "91 is not prime"
     r"\d\s+(?:is|are|was|were)(?:n['’]t\b|\s(?:also\s|thus\s|therefore\s|indeed\s)?(?:not|an?|prime|composite|even|odd|divisible|greater"
     r"|larger|bigger|smaller|better|worse|less|more|fewer|higher|lower|equal|enough|sufficient|possible|impossible)\b)",
-    re.IGNORECASE,
+    re.I,
 )
 _SMALL_LETTER = re.compile(r"\W*[a-z]\W")
 
@@ -69,9 +67,7 @@ def produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
     """
     choices = problem.choices or ()
     number = None if choices else number_value(problem.answer)
-    as_written = (
-        number is None or "/" in problem.answer or number_text(number) != problem.answer
-    )  # else decimals, as the answer is
+    as_written = number is None or "/" in problem.answer or number_text(number) != problem.answer  # else decimals
     value = written_out(segment, as_written)
     letter = option_at_front(segment, problem) if choices else ""
     if letter and not (value and _SMALL_LETTER.match(segment)):  # "a) 3 + 4 = 7" numbers a step
@@ -86,7 +82,7 @@ def produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
         found = concluded(segment, problem, previous)
         if found and coin:
             found = coin_state(_ANSWER_TO.sub("", segment), problem, ()) or found
-        answers = answers or (not judges(problem) and singles_out(segment))
+        answers = answers or (not judges(problem) and _SINGLES_OUT.search(plain_step(segment)) is not None)
     else:
         outright = False  # the answer is what is calculated
     summary = _LABEL.sub(lambda label: label["lead"] or "", segment)
@@ -97,7 +93,7 @@ def produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
         or ("" if outright else dated(segment, problem, previous))
         or ("" if outright or judged else in_words(summary, previous))
         or (coin_state(segment, problem, previous) if coin else "")
-        or _last_cell(segment)
+        or (next(filter(None, row.groups())).strip() if (row := _TABLE_ROW.search(segment)) else "")
         or ("" if outright or judged else named_value(summary, as_written))
         or ("" if judged else first_stated(summary, numbers_in(problem.question, *previous)))
         or unworked(segment, previous)
@@ -105,26 +101,18 @@ def produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
     )
 
 
-_TABLE_ROW = re.compile(
+_TABLE_ROW = re.compile(  # "59" of "| Ivan | 37 | 59 |", "f" of "e -> f"
     r"(?:^|\n)(?:\|\s[^\n]*?\|\s(?P<last>[^|\n]{1,28}?)\s\||[\w'’-]+(?:\s[\w'’-]+)?\s?(?:->|→)\s?(?P<to>[\w'’-]+(?:\s[\w'’-]+)?)[.;]?)\s*\Z"
 )
-
-
-def _last_cell(segment: str) -> str:
-    """The last cell of a table's row, ``59`` in ``| Ivan | 37 | 59 |``, or what an arrow ends at: ``f`` in ``e -> f``."""
-    row = _TABLE_ROW.search(segment)
-    return (row["last"] or row["to"]).strip() if row else ""
-
 
 _DATE = re.compile(
     r"\b(?:\d{1,2}/\d{1,2}/\d{2,4}|\d{1,2}\.\d{1,2}\.\d{4}|\d{4}-\d{2}-\d{2}|(?:\d{1,2}(?:\.|er)?\s(?:de\s)?)?(?:jan|feb|fév|mar|mär|apr|abr|avr"
     r"|may|mai|jun|juin|jul|juil|aug|ago|août|sep|setembro|oct|okt|outubro|nov|dec|dez|déc|dic|ene|fev)[a-zé]{0,7}\.?"
     r"(?:\s\d{1,2}(?:st|nd|rd|th)?)?,?\s(?:de\s)?\d{4})\b",
-    re.IGNORECASE,
+    re.I,
 )
 
-
-_ASKS_WHEN = re.compile(r"\b(?:date|when|(?:what|which) (?:day|month|year))\b", re.IGNORECASE)
+_ASKS_WHEN = re.compile(r"\b(?:date|when|(?:what|which) (?:day|month|year))\b", re.I)
 
 
 def dated(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
@@ -137,18 +125,18 @@ def dated(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
     return found[-1] if found and found[-1] not in previous and found[-1] not in problem.question else ""
 
 
-_SAYS_YES_OR_NO = re.compile(r"\W*(?:yes|no|true|false|valid|invalid)\b", re.IGNORECASE)
+_SAYS_YES_OR_NO = re.compile(r"\W*(?:yes|no|true|false|valid|invalid)\b", re.I)
 _CLOSED_SETS: Mapping[str, AnswerKind] = {
     **dict.fromkeys(("yes", "no"), "yesno"),
     **dict.fromkeys(("True", "False"), "truth"),
     **dict.fromkeys(("valid", "invalid"), "validity"),
 }
-_RIGHT_SIDE = re.compile(r"(?:=|[<>]\s?\S+\sis)\s(yes|no|true|false|valid|invalid)\W*\Z", re.IGNORECASE)
-_SO = re.compile(r"[,;] (?:and )?(?:so|therefore|thus|hence) ", re.IGNORECASE)
-_SINGLES_OUT = re.compile(r"\bonly\b|\bof the (?:above|given|listed)\b", re.IGNORECASE)
+_RIGHT_SIDE = re.compile(r"(?:=|[<>]\s?\S+\sis)\s(yes|no|true|false|valid|invalid)\W*\Z", re.I)
+_SO = re.compile(r"[,;] (?:and )?(?:so|therefore|thus|hence) ", re.I)
+_SINGLES_OUT = re.compile(r"\bonly\b|\bof the (?:above|given|listed)\b", re.I)
 _IS_SO = re.compile(r"\b(?:is|are|was|were|gives|means|becomes|equals)\s((?:\S+\s){0,7}\S+?)[.!]?\Z")
 _COPULA = re.compile(r"(?:です|である|입니다|이다)\W*\Z")
-_ARTICLE = re.compile(r"\A(?:an?|the)\s+", re.IGNORECASE)
+_ARTICLE = re.compile(r"\A(?:an?|the)\s+", re.I)
 
 
 def concluded(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
@@ -172,7 +160,7 @@ def concluded(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
     if label and problem.answer.strip() and " ".join(content.split()).strip(' .*`"') == " ".join(problem.answer.split()):
         return problem.answer
     spelt = "|".join(re.escape(text) for text in {problem.answer, _plain(problem.answer)})
-    named = re.compile(rf"(?<!\w)(?:{spelt})(?:s|es)?(?!\w)", re.IGNORECASE) if problem.answer.strip() else None
+    named = re.compile(rf"(?<!\w)(?:{spelt})(?:s|es)?(?!\w)", re.I) if problem.answer.strip() else None
     sentences = SENTENCES.split(plain_step(segment).strip())
     for sentence in reversed(sentences):
         if named is not None and (CONCLUDES.match(sentence) or _SINGLES_OUT.search(sentence)) and named.search(sentence):
@@ -185,17 +173,10 @@ def concluded(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
 
 
 def judges(problem: Problem) -> bool:
-    """Whether a problem asks for *yes* or *no*, *True* or *False*, *valid* or *invalid*."""
     return problem.answer in _CLOSED_SETS
 
 
-def singles_out(segment: str) -> bool:
-    """Whether a step says that only one thing, or one of those above, is so."""
-    return _SINGLES_OUT.search(plain_step(segment)) is not None
-
-
 def _plain(text: str) -> str:
-    """A text as steps have it, which are without LaTeX."""
     return normalise(text) if "\\" in text or "$" in text else text
 
 
@@ -209,8 +190,7 @@ def _is_answer(found: str, answer: str) -> bool:
 
 
 _LETTER_FRONT = re.compile(
-    r"^\W*(?:(?:option\s+|choice\s+)?\(?([A-Z])(?:[).:](?=\s|$)|\s+-\s|\)|:)|(?:option|choice)\s+([A-Z])\b(?!['’]))",
-    re.IGNORECASE,
+    r"^\W*(?:(?:option\s+|choice\s+)?\(?([A-Z])(?:[).:](?=\s|$)|\s+-\s|\)|:)|(?:option|choice)\s+([A-Z])\b(?!['’]))", re.I
 )
 _LETTER_JUDGED = re.compile(  # "C is ruled out", "B (COX) fits"
     r"\W*([A-Z])\s(?:\((?P<text>[^()\n]{1,120})\)\s|(?:is|was|can(?:not)?|must)\s(?:[a-z]+\s){0,3}?"
@@ -218,8 +198,7 @@ _LETTER_JUDGED = re.compile(  # "C is ruled out", "B (COX) fits"
 )
 _DIFFERENCE = re.compile(r"\W*[A-Za-z]\s+-\s+[$(]*(?:[0-9]|[A-Za-z]\b)")  # "B - 5 = 7" is no option
 
-
-_CONDITION = re.compile(r"(?:(?<=[:;.,]\s)|^)(?:if|when|whenever|unless|although|while)\s[^,.\n]*,", re.IGNORECASE | re.MULTILINE)
+_CONDITION = re.compile(r"(?:(?<=[:;.,]\s)|^)(?:if|when|whenever|unless|although|while)\s[^,.\n]*,", re.I | re.M)
 
 
 def option_discussed(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:

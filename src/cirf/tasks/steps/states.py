@@ -1,24 +1,18 @@
 """What a step says that something now is: ``tails`` in ``It is tails up now``, ``prey animals`` in ``They are prey animals.``"""
 
-from __future__ import annotations
-
 import re
 
 from cirf.records import Problem
 from cirf.tasks.steps.calculations import SENTENCES, plain_step
 from cirf.text.numerals import plain
 
-_QUESTION = re.compile(r"(?<![^.!?\n])[^.!?\n]*\?|\bwhether\b[^.!?\n]{0,40}?\b(?:heads|tails)(?: up)?\b", re.IGNORECASE)
-_SIDE = re.compile(r"(?<!\w)(heads|tails)(?!\w)", re.IGNORECASE)
-_PAST = re.compile(
-    r"\b(?:was|were|from|had been|instead of|rather than|initially|originally|before)\b(?:\s+\w+){0,3}\s*$", re.IGNORECASE
-)
-_DENIES = re.compile(
-    r"(?:\bnot|n['’]t|\bno longer|\bnever)(?:\s+(?:still|be|showing|facing|on|anymore|now|the))*\s*$", re.IGNORECASE
-)
+_QUESTION = re.compile(r"(?<![^.!?\n])[^.!?\n]*\?|\bwhether\b[^.!?\n]{0,40}?\b(?:heads|tails)(?: up)?\b", re.I)
+_SIDE = re.compile(r"(?<!\w)(heads|tails)(?!\w)", re.I)
+_PAST = re.compile(r"\b(?:was|were|from|had been|instead of|rather than|initially|originally|before)\b(?:\s+\w+){0,3}\s*$", re.I)
+_DENIES = re.compile(r"(?:\bnot|n['’]t|\bno longer|\bnever)(?:\s+(?:still|be|showing|facing|on|anymore|now|the))*\s*$", re.I)
 _SAME = re.compile(
     r"\b(?:same|unchanged|no change|(?:does|do|did|is|are) not change|stays? (?:as|put)|remains? as|no effect|nothing changes)\b",
-    re.IGNORECASE,
+    re.I,
 )
 
 
@@ -50,21 +44,19 @@ _CONDITION = re.compile(
     r"\s*\b(?:(?:at|in|from) the (?:start|beginning|end|first)\b,?"
     r"|(?:if|when|since|because|as|after|once|although|while|given that)\b[^,]*,)"
     r"|,\swho\b[^,]*,(?=\s(?:is|was|has|had|became)\b)",
-    re.IGNORECASE,
+    re.I,
 )
-_QUANTIFIED = re.compile(r"\W*(?:every|each|all|any|some|most)\s", re.IGNORECASE)  # "All cats are loud" says what cats are
-_NOW = re.compile(r"\b(?:now|then) *\Z", re.IGNORECASE)
+_QUANTIFIED = re.compile(r"\W*(?:every|each|all|any|some|most)\s", re.I)  # "All cats are loud" says what cats are
+_NOW = re.compile(r"\b(?:now|then) *\Z", re.I)
 _REPORTS = re.compile(  # "The passage also says that ..."
     r"^(?:[^\s,;]+\s){1,6}?(?:says?|states?|tells?|told|mentions?|notes?|indicates?|shows?|explains?|knows?|reads?|reports?|learn)"
     r"(?:\sus)?\sthat\s(?=\S+\s\S)",
-    re.IGNORECASE,
+    re.I,
 )
-_CLAUSE = re.compile(
-    r"[;:]\s|,?\s(?:so|but|therefore|thus|hence|which means)(?: that)?\s|,\s(?:and\s)?|\sand\s(?=now\s)", re.IGNORECASE
-)
+_CLAUSE = re.compile(r"[;:]\s|,?\s(?:so|but|therefore|thus|hence|which means)(?: that)?\s|,\s(?:and\s)?|\sand\s(?=now\s)", re.I)
 _ASIDE = re.compile(
     r"\s(?:who|whose|whom|which|where|when|that(?=\s(?:is|are|was|were|has|have|had|can|could|do|does|did|will|would|took)\b))\s.*",
-    re.IGNORECASE,
+    re.I,
 )
 _SAYS_WHAT = re.compile(
     r"""(?<=[\w"”'’)])\s(?:
@@ -76,19 +68,19 @@ _SAYS_WHAT = re.compile(
     |(?:lives?|lived|lies?|starts?|sits?|stands?|belongs?|belonged|consists?|consisted|comes?|came|occurs?|occurred|originated|refers?
         |died)\s(?:in|on|at|to|of|from|as|by|with)
     )\s(?=\S)""",
-    re.VERBOSE | re.IGNORECASE,
+    re.X | re.I,
 )
 _FILLERS = re.compile(
     r"(?:now|still|currently|then|also|mostly|usually|typically|primarily|generally|often|only|just|back|again|really|simply|very"
     r"|therefore|thus|hence|initially|originally|both|all|some|an?|the|its|his|her|their|said|considered|called|named(?: after)?"
     r"|known|to be|as"
     r"|(?:in|on|at|about)(?=\s(?:(?:an?|the|his|her|its|their)\s|(?-i:[A-Z]))))\s+",
-    re.IGNORECASE,
+    re.I,
 )
 _BY = re.compile(
     r"(?:[a-z]+ed|made|born|built|held|written|given|led|found)\s(?:as|after|by|from|into|of|to|with)\s"
     r"|(?:located|situated|born|held|set|found|based|placed|kept|stored|hidden)\s(?:in|on|at)\s",
-    re.IGNORECASE,
+    re.I,
 )
 _ENDS = re.compile(
     r"[,;:()\n\"“”]|\s-\s|\s(?:too|as well|who|which|that|where|when|whose|how|what|because|since|while|after|before|until|at the"
@@ -96,31 +88,29 @@ _ENDS = re.compile(
     r"|due|during|without|through|such|like|therefore|thus|hence|now|again|anymore|afterwards|at first|including)(?=\W|$)"
     r"|(?<!ly)\s(?:[a-z]{3,}ed|used|held|made|dealt|built|known|born|found|set|written|worn|done)(?=\s(?:in|by|for|from|on|to|with|at|of"
     r"|up|around|as|out|between)\s|\W*$)|(?<!ly)\s[a-z]{3,}ing(?=\s(?:in|the|an?|at|on|of|from|with|by|two|three|about)\s)",
-    re.IGNORECASE,
+    re.I,
 )
-_PREPOSITION = re.compile(
-    r"\s(of|in|on|at|for|from|to|by|into|about|between|among|over|under|around|near|per|with)\s", re.IGNORECASE
-)
+_PREPOSITION = re.compile(r"\s(of|in|on|at|for|from|to|by|into|about|between|among|over|under|around|near|per|with)\s", re.I)
 _EMPTY = re.compile(
     r"(?:it|this|that|these|those|there|one|some|many|something|someone|able|not|no|likely|true|false|in|at|of|for|to|with|so|as|case|what"
     r"|how|why|part|type|kind|example|way|same|different|thing|things|here|he|she|they|we|you|i|possible|used|said|words?|need|also|only"
     r"|all|none|each|more|less|answer|one of|result|subject|series|order|question|correct|right|wrong|choice|option|lot"
     r"|well|home|to have .*)",
-    re.IGNORECASE,
+    re.I,
 )
 PAIR = re.compile(  # "Nia is before Ava", "the order has Nia before Ava", "Bo came ahead of Cy"
     r"""(?<![\w-])([A-Z][\w'’-]*)\s(?:(?:must|has\sto|will|would|should)\s)?(?:(?:is|was|be|sits?|sat|stands?|comes?|came|lives?|ranks?
     |finish(?:es|ed)|arrive[sd]?|runs?|ran|goes|went|speaks?|spoke)\s)?(?:(?:immediately|directly|right|just|still|to\sthe)\s){0,2}
     (before|after|above|below|behind|ahead\sof|next\sto|in\sfront\sof|left\sof|right\sof|[a-z]{3,}er\sthan)\s([A-Z][\w'’-]*)(?=\W*$)""",
-    re.VERBOSE,
+    re.X,
 )
 _HOLDS = re.compile(  # "Ann has the book and Bo has the ball", "Ann: book, Bo: ball"
     r"""(?<![\w-])([A-Z][\w'’-]*)(?::|(?:\s(?:now|still|then))?\s(?:has|had|holds|gets|got|keeps|owns|plays
     |is\s(?:holding|playing|in|at|on|with)|(?:is\s)?danc(?:es|ing)\swith))\s(?:(?:the|an?|his|her|now)\s)*
     ([\w'’-]+(?:\s(?!and\b|but\b)[\w'’-]+)?)(?=\s*(?:[,.;:!)]|and\b|but\b|while\b|$))""",
-    re.VERBOSE,
+    re.X,
 )
-_UNFINISHED = re.compile(r"(?:for|to|a person)\b.*|(?:.*\s)?(?:and|or|was|is|all|prior|that|which)", re.IGNORECASE)
+_UNFINISHED = re.compile(r"(?:for|to|a person)\b.*|(?:.*\s)?(?:and|or|was|is|all|prior|that|which)", re.I)
 _SAYS_LITTLE = re.compile(  # alone
     r"(?!(?:closed|opened|locked|unlocked|married|retired|tired|naked|sacred|wicked|hundred|infected|related)$)[a-z]{2,}(?<!e)ed"
     r"|(?!(?:family|early|friendly|deadly|ugly|elderly|lonely|jelly|belly|holy|oily|smelly|daily)$)[a-z]{2,}ly"
@@ -130,7 +120,7 @@ _SAYS_LITTLE = re.compile(  # alone
 _WORD = re.compile(r"[^\W_]+")
 _ITEM = r"[\"“'‘]?(?!(?:it|they|he|she|we|you|so|but|which|who)\b)[\w'’-]+(?: [\w'’-]+)?[\"”'’]?"
 _SERIES = re.compile(  # "Ann > Bo > Cy", "red, white and blue"
-    rf"({_ITEM}(?:\s?[<>→]\s?{_ITEM})+|{_ITEM}(?:, {_ITEM})+(?:,? and {_ITEM})|{_ITEM}(?:, {_ITEM}){{2,}})[.!]?", re.IGNORECASE
+    rf"({_ITEM}(?:\s?[<>→]\s?{_ITEM})+|{_ITEM}(?:, {_ITEM})+(?:,? and {_ITEM})|{_ITEM}(?:, {_ITEM}){{2,}})[.!]?", re.I
 )
 _LABELLED = re.compile(  # "Reversed: t, a, c"
     rf"[A-Z][\w'’-]*(?: [\w'’-]+){{0,3}}: ({_ITEM}(?:, {_ITEM}){{2,9}}(?:,? and {_ITEM})?|[\w'’-]+)[.!]?"
@@ -147,7 +137,8 @@ def state(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
     step's sentences that says one counts, and of it the last clause. Questions, conditions and steps with numbers say none.
     """
     text = _QUESTION.sub("", plain_step(segment))
-    asked = {_stem(word) for word in _WORD.findall(_asked(problem.question))}
+    _, apart, asked = problem.question.rpartition("\n\n")  # after its passage, which is what steps find things in
+    known = {_stem(word) for word in _WORD.findall(asked if apart and "?" in asked else problem.question)}
     for sentence in reversed(SENTENCES.split(text.strip())[-_SENTENCES_READ:]):
         plain = _REPORTS.sub("", _CONDITION.sub("", " ".join(sentence[:_READ].split())))
         if len(held := _HOLDS.findall(plain)) > 1:
@@ -166,20 +157,14 @@ def state(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
             clause = _ASIDE.sub("", clause)
             match = _SAYS_WHAT.search(clause)
             found = _complement(clause[match.end() :], match) if match else ""
-            if match and found and _is_known(found, asked) and not _NOW.search(clause[: match.start() + 1]):
+            if match and found and _is_known(found, known) and not _NOW.search(clause[: match.start() + 1]):
                 about = "" if _QUANTIFIED.match(clause) else _subject(clause[: match.start()])
-                found = about if about and not _is_known(about, asked) else "" if _EMPTY.fullmatch(about) else found
+                found = about if about and not _is_known(about, known) else "" if _EMPTY.fullmatch(about) else found
             if found:
                 return found
         if label := _LABELLED.fullmatch(plain):
             return label[1]
     return ""
-
-
-def _asked(question: str) -> str:
-    """The question after its passage, which is what steps find things in."""
-    _, apart, asked = question.rpartition("\n\n")
-    return asked if apart and "?" in asked else question
 
 
 def _complement(text: str, verb: re.Match[str]) -> str:
@@ -221,8 +206,7 @@ def _says_little(words: str) -> bool:
 
 
 def _subject(text: str) -> str:
-    """What a clause speaks of, without articles and words that conclude."""
-    text = re.sub(r"^(?:so|thus|therefore|hence|then|finally|and|but|now|that|where),?\s+", "", text.strip(), flags=re.IGNORECASE)
+    text = re.sub(r"^(?:so|thus|therefore|hence|then|finally|and|but|now|that|where),?\s+", "", text.strip(), flags=re.I)
     text = _strip(text).strip(" \"“”'‘*")
     return text if _fits(text) and not re.search('["“”]', text) and not _says_little(text) else ""
 
