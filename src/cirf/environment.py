@@ -11,6 +11,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from cirf import __version__
+from cirf.assets import cache_folder, listing
+
 PACKAGES = (
     "torch",
     "transformers",
@@ -26,9 +29,6 @@ PACKAGES = (
 
 def describe() -> dict[str, Any]:
     """A JSON-able description of this machine and its packages."""
-    from cirf import __version__
-    from cirf.assets import cache_folder, listing
-
     versions = {}
     for name in PACKAGES:
         try:

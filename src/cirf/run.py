@@ -34,7 +34,9 @@ from pathlib import Path
 
 from cirf.distributed import first_on_main, is_main, settled, world_size
 from cirf.endpoints.requests import asked_by
+from cirf.environment import describe
 from cirf.errors import CirfError
+from cirf.recipe.load import dump
 from cirf.stages import codes, model_checks, models
 from cirf.stages.context import Context
 from cirf.stages.planning import plans
@@ -185,8 +187,6 @@ def _nothing(line: str) -> None:
 
 def save_recipe(context: Context) -> None:
     """Write the resolved recipe next to the artefacts."""
-    from cirf.recipe.load import dump
-
     path, text = context.folder.root / "recipe.yaml", dump(context.recipe)
     if not path.is_file() or path.read_bytes() != text.encode():  # a finished run may be on a read-only disk
         write_atomic(path, text)
@@ -194,8 +194,6 @@ def save_recipe(context: Context) -> None:
 
 def _save_environment(context: Context) -> None:
     """Write the environment of the run's start, for its report."""
-    from cirf.environment import describe
-
     path = context.folder.root / "environment.json"
     try:
         known = load_object(path)

@@ -10,23 +10,34 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cirf.commands.run import with_data
+from cirf.cpu.memory import free_memory
 from cirf.errors import CirfError
+from cirf.fitting import Updates, fit, size_in_name, updates_of
+from cirf.fitting.choices import suited
+from cirf.fitting.cost import parameter_count
+from cirf.fitting.facts import BETTER, FEWEST_STEPS, MOST_STEPS, best_rule, of_good_length
+from cirf.fitting.fit import FEW
 from cirf.progress import print_table, printable, write_line
-from cirf.rationales.collect import other_answers, unmatched
+from cirf.rationales.check import MOST_CHARACTERS, TaskCheck, some
+from cirf.rationales.check import check as look
+from cirf.rationales.collect import gather, other_answers, unmatched
+from cirf.rationales.redundancy import left_out_notes
+from cirf.rationales.results import write_results
+from cirf.rationales.segmentation import cut_all
 from cirf.recipe.load import load, parse
 from cirf.recipe.schema import FIELDS, Recipe
+from cirf.records import Problem
 from cirf.store.jsonl import by_reason
 from cirf.store.paths import user_path
 from cirf.store.row_files import ENDINGS, is_row_file
-
-if TYPE_CHECKING:
-    from cirf.fitting import Updates
-    from cirf.rationales.check import TaskCheck
-    from cirf.records import Problem
-    from cirf.tasks.task import Task
+from cirf.tasks import get, names, resolve
+from cirf.tasks.loading.load import cut_of, load_problems
+from cirf.tasks.loading.sources import mirror_paths
+from cirf.tasks.loading.unusable import Tolerance
+from cirf.tasks.task import Task, with_options
 
 _MOSTLY_EMPTY = 0.8
 _FEW_UNREAD = 0.02
@@ -40,11 +51,6 @@ def check(source: str, sets: Sequence[str], data: Path | None, as_json: bool, sh
     Every row of a file or folder is read; unusable rows are counted by reason. Of many long rationales only some are cut (see
     `cirf.rationales.check`). ``columns``: as of `columns_of`. ``CirfError`` if no row is left.
     """
-    from cirf.rationales.check import check as look
-    from cirf.tasks import resolve
-    from cirf.tasks.loading.load import load_problems
-    from cirf.tasks.loading.unusable import Tolerance
-
     recipe = with_data(_recipe_of(source, sets, columns), data)
     count, counted_by = token_counter(recipe)
     allowed = recipe.problems.max_unusable_share
@@ -78,10 +84,6 @@ def check(source: str, sets: Sequence[str], data: Path | None, as_json: bool, sh
 
 def _updates(recipe: Recipe, train: Sequence[Problem], validation: Sequence[Problem], found: TaskCheck, whole: bool) -> Updates:
     """The updates that the usable rows make, without the held-out ones, and of a ``whole`` file without the test cut from it."""
-    from cirf.fitting import updates_of
-    from cirf.fitting.choices import suited
-    from cirf.tasks.loading.load import cut_of
-
     learnt = len(train) / max(1, len(train) + len(validation))
     usable = found.usable - (cut_of(found.usable) if whole and found.usable > 1 else 0)
     rows = round(learnt * usable)
@@ -115,9 +117,6 @@ def _recipe_of(source: str, sets: Sequence[str], columns: str | None) -> Recipe:
 
 def _of_folder(folder: Path) -> dict[str, Any]:
     """The published tasks whose training files a mirror folder holds, with the rationale files in it."""
-    from cirf.tasks import get, names
-    from cirf.tasks.loading.sources import mirror_paths
-
     learnt = {name: get(name) for name in names() if get(name).hub is not None and not get(name).evaluation_only}
     there = [name for name, task in learnt.items() if all(p.is_file() for p in mirror_paths(task, str(folder), "train").values())]
     if not there:
@@ -143,8 +142,6 @@ def token_counter(recipe: Recipe) -> tuple[Callable[[str], int], str]:
 
 
 def _notes(made: dict[str, Any], recipe: Recipe) -> list[str]:
-    from cirf.fitting.fit import FEW
-    from cirf.rationales.redundancy import left_out_notes
 
     notes = list(made["problems"]["warnings"])
     if made["looked_at"] < made["total"]["problems"]:
@@ -189,12 +186,6 @@ def _notes(made: dict[str, Any], recipe: Recipe) -> list[str]:
 
 def _better_cut(problems: Sequence[Problem], recipe: Recipe, tasks: Mapping[str, Task]) -> list[str]:
     """A note on ``segments.by`` if another value cuts clearly more rationales into a few steps."""
-    from cirf.fitting.facts import BETTER, FEWEST_STEPS, MOST_STEPS, best_rule, of_good_length
-    from cirf.rationales.check import MOST_CHARACTERS, some
-    from cirf.rationales.collect import gather
-    from cirf.rationales.segmentation import cut_all
-    from cirf.tasks.loading.unusable import Tolerance
-
     if recipe.rationales.source == "teacher" or not problems:
         return []
     looking = Tolerance(recipe.problems.max_unusable_share, looking=True)
@@ -213,11 +204,6 @@ def _better_cut(problems: Sequence[Problem], recipe: Recipe, tasks: Mapping[str,
 
 def _shown(problems: Sequence[Problem], recipe: Recipe, tasks: Mapping[str, Task]) -> list[dict[str, Any]]:
     """Print some problems: question, options, each step with its result, the answer, or why a rationale is dropped."""
-    from cirf.rationales.collect import gather
-    from cirf.rationales.results import write_results
-    from cirf.rationales.segmentation import cut_all
-    from cirf.tasks.loading.unusable import Tolerance
-
     found = gather(problems, recipe.rationales, recipe.problems.data, tasks, Tolerance(1, looking=True))
     cut = cut_all(found.rationales, recipe.segments, problems)
     results = write_results(cut.annotated, problems, tasks, recipe.results, recipe.problems.data)
@@ -238,7 +224,6 @@ def _shown(problems: Sequence[Problem], recipe: Recipe, tasks: Mapping[str, Task
 
 
 def _print_row(row: Mapping[str, Any]) -> None:
-    from cirf.tasks.task import with_options
 
     def line(title: str, text: str) -> None:
         print(f"{title:10}" + printable(text).replace("\n", "\n" + 10 * " "))
@@ -298,8 +283,6 @@ def init(file: str, model: str, data: Path | None, columns: str | None = None) -
 
     ``columns``: as of `columns_of`. ``CirfError`` where no recipe would work, or there is no such file or model.
     """
-    from cirf.cpu.memory import free_memory
-    from cirf.fitting import fit
     from cirf.lm.backbone import pick_device
 
     task = {"task": "jsonl", "train_file": file, "columns": columns_of(columns)}
@@ -315,8 +298,6 @@ def init(file: str, model: str, data: Path | None, columns: str | None = None) -
 def sizes_of(recipe: Recipe) -> dict[str, int] | None:
     """The sizes of a recipe's backbone: by its configuration where it is on this machine, else its parameters by its name."""
     from cirf.assets import listing, resolve
-    from cirf.fitting import size_in_name
-    from cirf.fitting.cost import parameter_count
     from cirf.lm.backbone import check_causal, load_config
 
     model = recipe.backbone.model

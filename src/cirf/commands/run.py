@@ -6,17 +6,34 @@ import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from cirf.codebook.functions import functions_of
+from cirf.commands.dry_run import estimate, print_estimate
+from cirf.commands.show import status, up_to_date
+from cirf.distributed import is_main
 from cirf.errors import CirfError
+from cirf.evaluation.protocols import by_protocol
+from cirf.export.archive import find, readable
+from cirf.methods import SCORED_BY, get, learners
+from cirf.methods import get as method_of
 from cirf.progress import for_terminal, print_table, write_line
 from cirf.recipe.load import load, open_run
 from cirf.recipe.schema import Recipe, TaskEntry, Variant
+from cirf.report.data.collect import collect
+from cirf.report.data.settings import seen_before
+from cirf.report.model_cards import card_from_report
+from cirf.report.page import render
+from cirf.run import asked_for, execute
+from cirf.stages.context import Context
+from cirf.stages.model_checks import check_backbone, check_saved
+from cirf.stages.probes import check as check_probes
+from cirf.store.files import to_json, write_changed
+from cirf.store.integrity import check_model, check_results
 from cirf.store.paths import user_path
+from cirf.store.run_folder import RunFolder
 from cirf.tasks import OWN
-
-if TYPE_CHECKING:
-    from cirf.stages.context import Context
+from cirf.tasks.loading.load import default_cut, source_files
 
 
 def prepare(name: str, sets: Sequence[str], data: Path | None, out: Path | None, limit: int | None, quiet: bool) -> Context:
@@ -26,7 +43,6 @@ def prepare(name: str, sets: Sequence[str], data: Path | None, out: Path | None,
 
 
 def resolved(recipe: Recipe, data: Path | None, limit: int | None) -> Recipe:
-    from cirf.evaluation.protocols import by_protocol
 
     return limited(by_protocol(with_data(recipe, data)), limit)
 
@@ -37,8 +53,6 @@ def default_folder(name: str, limit: int | None) -> Path:
 
 def open_context(recipe: Recipe, folder: Path, quiet: bool) -> Context:
     """A run of that recipe in that folder, ready to work; ``CirfError`` as ``checked``."""
-    from cirf.store.integrity import check_model
-
     context = checked(recipe, folder, quiet)
     for model in (*context.recipe.models.values(), context.recipe.backbone.model):
         if Path(model).is_dir():
@@ -52,12 +66,6 @@ def open_context(recipe: Recipe, folder: Path, quiet: bool) -> Context:
 
 def checked(recipe: Recipe, folder: Path, quiet: bool) -> Context:
     """A run of that recipe in that folder; ``CirfError`` for errors that can be detected before any work."""
-    from cirf.methods import SCORED_BY, get, learners
-    from cirf.stages.context import Context
-    from cirf.stages.model_checks import check_saved
-    from cirf.stages.probes import check as check_probes
-    from cirf.store.run_folder import RunFolder
-
     recipe = absolute(recipe)
     for method in (*recipe.methods, *recipe.variants):
         get(method, recipe)  # an unknown method is reported before any work
@@ -84,7 +92,6 @@ def checked(recipe: Recipe, folder: Path, quiet: bool) -> Context:
 
 
 def _pruned_here(name: str, recipe: Recipe) -> bool:
-    from cirf.methods import get
 
     return name not in recipe.models and get(name, recipe).pruning is not None
 
@@ -160,9 +167,7 @@ def limited(recipe: Recipe, limit: int | None) -> Recipe:
     """
     if limit is None:
         return recipe
-    from cirf.methods import get as method_of
     from cirf.tasks import JSONL, get
-    from cirf.tasks.loading.load import default_cut, source_files
 
     counted = "rows" if recipe.rationales.files else "train"
 
@@ -193,31 +198,17 @@ def limited(recipe: Recipe, limit: int | None) -> Recipe:
 
 def run_and_report(context: Context, until: str | None, as_json: bool, say: Callable[[str], None]) -> None:
     """Bring the run up to date, write its report and print the table."""
-    from cirf.distributed import is_main
-    from cirf.run import execute
-
     execute(context, until, say)
     if until is None and is_main():
         write_report(context.folder.root, as_json)
     elif as_json and is_main():
-        from cirf.commands.show import status
-
         status(context.folder.root, as_json)
 
 
 def save_report(folder: Path) -> dict[str, Any]:
     """Collect a run's numbers, and write the page and the JSON next to its artefacts; returns the numbers."""
-    from cirf.codebook.functions import functions_of
-    from cirf.commands.show import up_to_date
-    from cirf.export.archive import find
     from cirf.methods.saved import vectors_of
     from cirf.methods.soft.guide import read_soft
-    from cirf.report.data.collect import collect
-    from cirf.report.model_cards import card_from_report
-    from cirf.report.page import render
-    from cirf.store.files import to_json, write_changed
-    from cirf.store.integrity import check_results
-    from cirf.store.run_folder import RunFolder
 
     archived = find(folder)
     if archived is None:
@@ -244,9 +235,6 @@ def save_report(folder: Path) -> dict[str, Any]:
 
 def write_report(folder: Path, as_json: bool) -> None:
     """Write a run's page and JSON, and print the table."""
-    from cirf.export.archive import readable
-    from cirf.store.files import to_json
-
     with readable(folder):
         data = save_report(folder)
         if not as_json:
@@ -256,7 +244,6 @@ def write_report(folder: Path, as_json: bool) -> None:
 
 
 def _print_report(folder: Path, data: dict[str, Any]) -> None:
-    from cirf.report.data.settings import seen_before
 
     print_methods(data)
     for line in _by_majority(data["voting"]):
@@ -340,10 +327,6 @@ def _by_majority(voting: Mapping[str, Any] | None) -> list[str]:
 
 def dry(context: Context, until: str | None, as_json: bool) -> None:
     """Print what a run would do, with time, memory and disk."""
-    from cirf.commands.dry_run import estimate, print_estimate
-    from cirf.run import asked_for
-    from cirf.stages.model_checks import check_backbone
-
     stages = asked_for(context, until)
     check_backbone(context, stages)
     made = estimate(context, stages)

@@ -25,6 +25,7 @@ from cirf.commands.sweep_plan import RECORD, Run, SweepOptions, SweepPlan, plan,
 from cirf.distributed import barrier, is_main, world_size
 from cirf.errors import CirfError
 from cirf.progress import print_table
+from cirf.run import Sharing, execute
 from cirf.store.files import RowLog, hash_json, to_json, write_atomic
 from cirf.store.integrity import LARGE
 from cirf.store.run_folder import RunFolder, StagePart, StagePlan, content_of, key_of
@@ -155,7 +156,6 @@ def sweep(name: str, asked: SweepOptions, as_json: bool, say: Callable[[str], No
 
 
 def _bring_up_to_date(planned: SweepPlan, run: Run, ledger: SweepRecord, threads: Threads, say: Callable[[str], None]) -> None:
-    from cirf.run import Sharing, execute
 
     begun = not ledger.is_done(run) or run.path in ledger.errors
     begun = begun or any(run.folder.damaged(stage.name, LARGE) for stage in run.stages)
@@ -171,8 +171,6 @@ def _bring_up_to_date(planned: SweepPlan, run: Run, ledger: SweepRecord, threads
 
 def _others_part(planned: SweepPlan, say: Callable[[str], None]) -> None:
     """The part of the other processes under ``accelerate launch``: train with the main one."""
-    from cirf.run import Sharing, execute
-
     barrier()
     threads = Threads(planned.chosen)
     for run in planned.chosen:

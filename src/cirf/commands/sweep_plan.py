@@ -6,18 +6,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from cirf.commands.run import checked, default_folder, resolved
 from cirf.errors import CirfError
 from cirf.recipe import sweep_load as sweep_io
 from cirf.recipe.load import open_run
 from cirf.recipe.sweep_load import LoadedSweep, Point
+from cirf.run import asked_for
+from cirf.stages.context import Context
 from cirf.store.files import hash_json, parse_json
 from cirf.store.run_folder import RunFolder, StagePlan
-
-if TYPE_CHECKING:
-    from cirf.stages.context import Context
 
 RECORD = "sweep.json"
 T = TypeVar("T")
@@ -107,8 +106,6 @@ def _context(point: Point, out: Path, asked: SweepOptions) -> Context:
 
 def _run(context: Context, points: Sequence[Point], asked: SweepOptions) -> Run:
     """The run of equal points, with the stages requested by those that run now, or else by all."""
-    from cirf.run import asked_for
-
     chosen = [point for point in points if not asked.only or point.part in asked.only]
     asking = chosen or points
     each = [_with_name(point, partial(asked_for, context, asked.until or point.until)) for point in asking]

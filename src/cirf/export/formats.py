@@ -20,21 +20,18 @@ import re
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from cirf.errors import CirfError
 from cirf.evaluation.harness import hide
 from cirf.lm.prompt import end_token, sanitise
 from cirf.lm.training.batches import Row, sft_rows, tokenise
 from cirf.lm.training.spec import plan_updates
-from cirf.recipe.schema import Finetune
+from cirf.methods.base import Method
+from cirf.recipe.schema import Evaluate, Finetune
 from cirf.records import Problem
 from cirf.store.files import to_json, write_atomic, write_rows
-
-if TYPE_CHECKING:
-    from cirf.methods.base import Method
-    from cirf.recipe.schema import Evaluate
-    from cirf.tasks.task import Task
+from cirf.tasks.task import Task
 
 Form = Literal["generate", "choice"]
 

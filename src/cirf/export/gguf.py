@@ -20,7 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from cirf.errors import CirfError
+from cirf.lm.prompt import end_token
 from cirf.progress import SILENT, Progress
+from cirf.recipe.schema import Backbone
 from cirf.store.files import whole_path
 
 if TYPE_CHECKING:
@@ -116,7 +118,6 @@ def write_gguf(model: Path, out: Path, kind: Kind = "f16", progress: Progress = 
 def _config(model: Path) -> dict[str, Any]:
     """The model's configuration, with the defaults of its kind for missing keys."""
     from cirf.lm.backbone import load_config
-    from cirf.recipe.schema import Backbone
 
     if not (model / "config.json").is_file():
         raise CirfError(f"{model}: no model's folder (config.json is missing)")
@@ -165,8 +166,6 @@ def _add_tokenizer(writer: Any, model: Path, rows: int) -> dict[str, Any]:
     import gguf
 
     from cirf.lm.backbone import load_tokenizer
-    from cirf.lm.prompt import end_token
-    from cirf.recipe.schema import Backbone
 
     tokenizer = load_tokenizer(model, Backbone(empty_system=False))
     spelled = json.loads(tokenizer.backend_tokenizer.to_str()) if tokenizer.is_fast else {}

@@ -15,10 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from cirf.assets.hub import quiet, without_bars
 from cirf.errors import CirfError
-from cirf.store.files import parse_json
+from cirf.recipe.load import for_others, load
+from cirf.store.files import parse_json, to_json
 from cirf.store.jsonl import numbered_rows
 from cirf.store.paths import places_in, without_folders
+from cirf.store.run_folder import record
 
 _INDEX = "model.safetensors.index.json"
 
@@ -174,8 +177,6 @@ def _published(path: Path, repository: str) -> Path | bytes:
     if path.name == CARD:
         return for_repository(path.read_text(encoding="utf-8"), repository).encode()
     if path.name == "recipe.yaml":
-        from cirf.recipe.load import for_others, load
-
         return for_others(load(str(path))).encode()
     return _record(path).encode() if path.name in ("stage.json", "functions.json") else path
 
@@ -189,9 +190,6 @@ def for_repository(card: str, repository: str) -> str:
 
 def _record(path: Path) -> str:
     """A stage's record, or for functional tokens only the backbone's name, since their segments are data."""
-    from cirf.store.files import to_json
-    from cirf.store.run_folder import record
-
     try:
         stored = parse_json(path.read_text(encoding="utf-8"))
         if path.name == "stage.json":
@@ -291,8 +289,6 @@ def upload(parcel: Upload, repository: str, kind: Kind, public: bool, message: s
     """
     from huggingface_hub import CommitOperationAdd, HfApi
     from huggingface_hub.errors import RepositoryNotFoundError
-
-    from cirf.assets.hub import quiet, without_bars
 
     token = own_token()
     if token is None:

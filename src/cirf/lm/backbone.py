@@ -18,11 +18,13 @@ from unittest.mock import patch
 import torch
 from safetensors import SafetensorError, safe_open
 
+from cirf.assets import resolve
 from cirf.cpu.memory import enough
 from cirf.cpu.number_formats import widen
 from cirf.distributed import sharded
 from cirf.errors import CirfError
 from cirf.lm.prompt import end_token, prompt_text, sanitise, settle_template
+from cirf.lm.vocabulary import matrices
 from cirf.progress import SILENT, Progress
 from cirf.recipe import schema
 from cirf.store.files import load_object
@@ -80,8 +82,6 @@ _ADVICE = "give a folder with a saved model, a hub id, or bundled:NAME (see `cir
 
 def locate(model: str | Path, progress: Progress = SILENT) -> str:
     """Where a model is: a folder for ``bundled:`` names (fetched if need be), else the folder or hub id as given."""
-    from cirf.assets import resolve
-
     return str(resolve(model, progress)) if isinstance(model, str) and model.startswith("bundled:") else str(model)
 
 
@@ -162,8 +162,6 @@ def load_model(source: str | Path, section: schema.Backbone, training: Literal["
     safetensors, another architecture than the recipe demands, or no memory for it.
     """
     from transformers import AutoModelForCausalLM
-
-    from cirf.lm.vocabulary import matrices
 
     if section.threads is not None:
         torch.set_num_threads(section.threads)

@@ -10,6 +10,7 @@ import torch
 
 from cirf.distributed import is_main
 from cirf.errors import CirfError
+from cirf.lm.backbone import without_bars
 from cirf.lm.prompt import encode, prompt_text, response_template, stop_ids
 from cirf.lm.training.checkpoints import disk_errors
 from cirf.lm.vocabulary import token_names
@@ -28,8 +29,6 @@ def save_model(model: Any, tokenizer: Any, folder: Path, dtype: str, delimiters:
     none without. Under ``accelerate launch`` the main process writes. ``CirfError``: the disk is full.
     """
     from transformers import GenerationConfig
-
-    from cirf.lm.backbone import without_bars
 
     for parameter in model.parameters():  # not `model.to`, which would round the rotary frequencies, too
         parameter.data = parameter.data.to(getattr(torch, dtype))

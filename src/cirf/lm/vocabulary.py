@@ -14,12 +14,12 @@ import torch
 
 from cirf.errors import CirfError
 from cirf.lm.prompt import encode, prompt_text
+from cirf.recipe import schema
+from cirf.records import Trace
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from cirf.recipe import schema
-    from cirf.records import Trace
 
 _CODE = re.compile(r"<cirf_(\d{3,})>")
 _ANY = re.compile(r"</?cirf>|<cirf_\d{3,}>|</?think>")

@@ -22,13 +22,12 @@ from cirf.errors import CirfError
 from cirf.methods import semcot_release as semcot
 from cirf.methods.base import Preset
 from cirf.methods.prose.cot import ANSWER_MARK, prose_target, read_prose
-from cirf.recipe.schema import Lora, Override, Section, key
+from cirf.recipe.schema import Evaluate, Lora, Override, Section, key
 from cirf.records import Example
+from cirf.tasks.task import Task
 
 if TYPE_CHECKING:
     from cirf.lm.training.objective import Curriculum, CurriculumRow
-    from cirf.recipe.schema import Evaluate
-    from cirf.tasks.task import Task
 
 MARK_CAP = 8
 """Most tokens of the answer mark."""

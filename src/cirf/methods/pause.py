@@ -8,17 +8,14 @@ answer. They were found to help after pre-training with pauses; compared here, a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import model_validator
 
 from cirf.methods import semcot_release as semcot
 from cirf.methods.base import Preset, at_head_of_answer
-from cirf.recipe.schema import Lora, Override, Section, key
+from cirf.recipe.schema import Lora, Override, Recipe, Section, key
 from cirf.records import Example
-
-if TYPE_CHECKING:
-    from cirf.recipe.schema import Recipe
 
 PAUSE = "<pause>"
 

@@ -6,19 +6,16 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from cirf.errors import CirfError
 from cirf.methods.base import Method
 from cirf.recipe.keys import expected, found
-from cirf.recipe.schema import Reward, Section, Variant
+from cirf.recipe.schema import Recipe, Reward, Section, Variant
 from cirf.registry import Registry
 from cirf.user_code import OWN, read_user_code
-
-if TYPE_CHECKING:
-    from cirf.recipe.schema import Recipe
 
 S = TypeVar("S", bound=Section)
 

@@ -8,14 +8,11 @@ alike), it picks checkpoints by the test set (the last one is ours), and its eva
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cirf.methods.base import Method, around_turn, at_head_of_answer
-from cirf.recipe.schema import Lora, Override
-
-if TYPE_CHECKING:
-    from cirf.recipe.schema import Evaluate, Recipe
-    from cirf.tasks.task import Task
+from cirf.recipe.schema import Evaluate, Lora, Override, Recipe
+from cirf.tasks.task import Task
 
 CAP = 30
 """Tokens it generates, always."""

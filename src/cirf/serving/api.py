@@ -30,11 +30,14 @@ from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
 from cirf.errors import CirfError
+from cirf.lm.decoding.trace_grammar import Steering, check_codes
+from cirf.lm.prompt import conversation_text, encode
 from cirf.serving import answers
 from cirf.serving.completions import Completion
 from cirf.serving.engine import BatchSettings, Busy, Closing, Engine, Job
 from cirf.serving.limits import Limits
 from cirf.serving.model import ServedModel
+from cirf.serving.reading import choices
 from cirf.serving.schemas import ChatRequest, DescribedApp
 from cirf.serving.server import Guard, Refusal
 
@@ -213,7 +216,6 @@ class JobWait:
         """The probabilities of the functional tokens of each choice; ``None`` if not requested."""
         if not wanted:
             return None
-        from cirf.serving.reading import choices
 
         job, served = self._job, self._job.served
         assert served.names is not None
@@ -316,8 +318,6 @@ def job_of(request: ChatRequest, served: ServedModel, limits: Limits) -> Job:
 
     A request for more tokens than an answer may have, or than the context holds after the prompt, gets as many as are allowed.
     """
-    from cirf.lm.prompt import conversation_text, encode
-
     count = max(request.n, request.cirf.votes)
     if count > limits.votes:
         raise Refusal(400, f"at most {limits.votes} answers to one question", "too_many_answers", "n or cirf.votes")
@@ -362,7 +362,6 @@ def _how(request: ChatRequest, served: ServedModel, count: int) -> BatchSettings
     calculator = request.cirf.calculator
     if not steered:
         return BatchSettings(temperature, top_p, calculator=calculator)
-    from cirf.lm.decoding.trace_grammar import Steering, check_codes
 
     assert served.names is not None
     try:

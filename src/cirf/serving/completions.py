@@ -8,15 +8,14 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cirf.evaluation.self_consistency import Election
+from cirf.lm.decoding.generate import output_of
+from cirf.lm.prompt import stop_ids
 from cirf.serving.engine import Job
-from cirf.serving.reading import StreamReader, explanation
+from cirf.serving.reading import StreamReader, TokenChoice, explanation
 from cirf.tasks.parsing.answers import equal_answers, number_value
-
-if TYPE_CHECKING:
-    from cirf.serving.reading import TokenChoice
 
 
 class Completion:
@@ -27,7 +26,6 @@ class Completion:
     """
 
     def __init__(self, job: Job, votes: bool) -> None:
-        from cirf.lm.prompt import stop_ids
 
         self._job, self._votes = job, votes
         self._stops = frozenset(stop_ids(job.served.model, job.served.tokenizer))
@@ -42,8 +40,6 @@ class Completion:
 
     def text(self, place: int) -> str:
         """An answer as far as it is written, functional tokens included."""
-        from cirf.lm.decoding.generate import output_of
-
         return output_of(self._job.served.tokenizer, self._job.made[place], self._stops).text if self._job.made else ""
 
     def close(self) -> None:

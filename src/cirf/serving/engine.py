@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cirf.errors import CirfError
+from cirf.lm.prompt import stop_ids
 from cirf.serving.limits import Limits
 from cirf.serving.model import ServedModel
 
@@ -202,7 +203,6 @@ class Engine:
     def _decode(self, jobs: Sequence[Job]) -> None:
         from cirf.lm.decoding.generate import Decoding, follow
         from cirf.lm.decoding.sampling import draw
-        from cirf.lm.prompt import stop_ids
 
         served, how = jobs[0].served, jobs[0].how
         stops = frozenset(stop_ids(served.model, served.tokenizer))

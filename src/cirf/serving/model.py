@@ -8,9 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cirf.assets import is_local
+from cirf.assets.hub import snapshot
 from cirf.codebook.functions import find_model, functions_of, steps_of
+from cirf.lm.prompt import stop_ids
+from cirf.methods.prose.cot import ANSWER_MARK, calculating
 from cirf.recipe.load import load
 from cirf.recipe.schema import Backbone, Evaluate
+from cirf.store.integrity import check_model
 from cirf.store.paths import user_path
 
 if TYPE_CHECKING:
@@ -58,13 +62,10 @@ class ServedModel:
 
     def steer(self, how: Steering | None, calculator: bool = False) -> Steer:
         """What makes the processors that steer an answer; ``tuple`` if no steering is requested or possible."""
-        from cirf.methods.prose.cot import calculating
-
         counted = calculating(self.tokenizer) if calculator else tuple
         if (how is None and not self.at_most) or self.names is None:
             return counted
         from cirf.lm.decoding.trace_grammar import Steering, SteeringProcessor, limited
-        from cirf.lm.prompt import stop_ids
 
         how = limited(how or Steering(), self.at_most)
 
@@ -73,7 +74,6 @@ class ServedModel:
 
     def read(self, text: str, cut: bool = False) -> Answer:
         """An output, taken apart; ``cut``: a cap cut it off."""
-        from cirf.methods.prose.cot import ANSWER_MARK
         from cirf.serving.reading import read_output
 
         if self.names is None:
@@ -89,12 +89,10 @@ def load_served(model: str | Path, trust: bool = False) -> ServedModel:
     Its name is that of its folder. ``trust``: code that comes with the model may run; the recipe in its folder, which is from
     wherever the model is from, has no say in that. ``CirfError`` where there is none, or it is damaged.
     """
-    from cirf.assets.hub import snapshot
     from cirf.cpu.packed import settle
     from cirf.lm import backbone
     from cirf.lm.vocabulary import opened_by_prompt, token_names
     from cirf.methods.saved import saved_beginnings
-    from cirf.store.integrity import check_model
 
     path = user_path(model)
     elsewhere = isinstance(model, str) and not path.exists() and (model.startswith("bundled:") or _may_be_hub(model))

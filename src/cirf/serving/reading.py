@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import torch
 
 from cirf.codebook.functions import label_of
-from cirf.lm.vocabulary import TokenNames
+from cirf.lm.vocabulary import TokenNames, parse_trace, read_trace
 
 HALF = "\N{REPLACEMENT CHARACTER}"
 """The placeholder of an incomplete character."""
@@ -62,8 +62,6 @@ class StreamReader:
 
 def read_output(text: str, names: TokenNames, opened: bool, cut: bool) -> tuple[str, str]:
     """The trace and the answer of a finished output, as `StreamReader` sends them; ``opened`` and ``cut`` as there."""
-    from cirf.lm.vocabulary import read_trace
-
     whole = _opened(text, names.start, opened)
     before, begun, inner = whole.partition(names.start)
     inner = inner if begun else before
@@ -112,7 +110,6 @@ def explanation(choice: TokenChoice, functions: Mapping[str, Any]) -> dict[str, 
 
 
 def _code(text: str) -> int | None:
-    from cirf.lm.vocabulary import parse_trace
 
     steps = parse_trace(text)
     return steps[0][0] if len(steps) == 1 and not steps[0][1] else None

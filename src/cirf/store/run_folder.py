@@ -36,6 +36,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cirf.distributed import barrier, is_main, settled
 from cirf.errors import CirfError
 from cirf.store.files import hash_file, hash_json, is_within, parse_json, share_files, to_json, write_atomic
 from cirf.store.paths import ASIDE, refuse_special
@@ -287,8 +288,6 @@ class RunFolder:
 
         What another number of processes has begun goes on.
         """
-        from cirf.distributed import barrier, is_main, settled
-
         key, work = self._ask(plan)
         whole = settled(lambda: (work / _MANIFEST).exists())
         if is_main():

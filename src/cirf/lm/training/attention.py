@@ -15,14 +15,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from cirf.lm.decoding.rounds import same
-
-if TYPE_CHECKING:
-    from cirf.lm.training.batches import Feature
+from cirf.lm.training.batches import Feature
 
 SHORT = 256
 """Tokens of a row up to which attention is plain products: its memory grows with their square."""
@@ -190,8 +188,6 @@ def as_trees(model: Any, longest: int, device: str) -> Iterator[bool]:
 @torch.no_grad()
 def _same(model: Any, longest: int) -> bool:
     """Whether two rows that begin alike come out of a tree as they come out of a padded batch."""
-    from cirf.lm.training.batches import Feature
-
     width = max(2, min(longest, 12))
     known = model.get_input_embeddings().weight.shape[0]
     draw = torch.Generator().manual_seed(0)

@@ -16,12 +16,11 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-if TYPE_CHECKING:
-    from cirf.recipe.schema import Reward
+from cirf.recipe.schema import Reward
 
 IGNORED = -100
 """Label of a position that is no target."""

@@ -13,18 +13,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from cirf.compression.search import Selector
 from cirf.errors import CirfError
+from cirf.lm.prompt import stop_ids
 from cirf.methods.base import Method, at_head_of_answer
 from cirf.methods.prose.cot import CalculatorSettings, calculates, calculating
-from cirf.recipe.schema import Section, Whole, key, with_defaults
+from cirf.recipe.schema import Evaluate, Recipe, Section, Whole, key, with_defaults
 from cirf.records import Example, Trace
+from cirf.tasks.task import Task
+from cirf.text.subjects import subjects, with_next_subject
 
 if TYPE_CHECKING:
-    from cirf.compression.search import Selector
     from cirf.lm.decoding.generate import Steer
     from cirf.lm.decoding.trace_grammar import Steering
-    from cirf.recipe.schema import Evaluate, Recipe
-    from cirf.tasks.task import Task
 
 
 Codes = Literal["learned", "shuffled", "single", "ordinal"]
@@ -162,8 +163,6 @@ class CirfFull(Method):
 
         trace = example.trace
         if getattr(self.settings, "subjects", False):
-            from cirf.text.subjects import subjects, with_next_subject
-
             named = subjects(example.segments, example.problem.question)
             trace = replace(trace, results=with_next_subject(trace.results, named))
         names = token_names(self._size, self._delimiters)
@@ -199,7 +198,6 @@ class CirfFull(Method):
         if not formed(self.settings):
             return counted
         from cirf.lm.decoding.trace_grammar import SteeringProcessor
-        from cirf.lm.prompt import stop_ids
         from cirf.lm.vocabulary import token_names
 
         how = self.settings.steering()

@@ -18,14 +18,14 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
 
 from cirf.errors import CirfError
+from cirf.methods.base import PreparationData
 from cirf.methods.cirf.cirf import CirfBare, CirfFull, TraceSettings
-from cirf.recipe.schema import Fraction, Positive, key
+from cirf.methods.registry import get, kind
+from cirf.recipe.schema import Fraction, Positive, Recipe, key
 from cirf.records import Example, Trace
 
 if TYPE_CHECKING:
     from cirf.lm.vocabulary import TokenNames
-    from cirf.methods.base import PreparationData
-    from cirf.recipe.schema import Recipe
 
 Steps = tuple[tuple[int, str], ...]
 """A trace: each code with its result."""
@@ -54,8 +54,6 @@ class CirfSelf(CirfFull):
 
     def check(self, recipe: Recipe) -> None:
         """``CirfError`` for samples of a method whose traces are other than those that rows without a right sample keep."""
-        from cirf.methods.registry import kind
-
         of = self.settings.of
         made = kind(of, recipe)[0]
         given = recipe.variants[of].settings if of in recipe.variants else {}
@@ -74,8 +72,6 @@ class CirfSelf(CirfFull):
 
     def prepared_by(self, recipe: Recipe) -> dict[str, Any]:
         """What of the recipe decides the samples, besides the model."""
-        from cirf.methods.registry import get
-
         return {
             "sampled": get(self.settings.of, recipe).identity,
             "evaluate": recipe.evaluate.model_dump(include={"batch_size", *self.caps}),

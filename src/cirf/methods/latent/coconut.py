@@ -26,13 +26,12 @@ from pydantic import model_validator
 from cirf.errors import CirfError
 from cirf.methods.base import Method, Preset, at_head_of_answer
 from cirf.methods.prose.cot import ANSWER_MARK, prose_target, read_prose
-from cirf.recipe.schema import Lora, Override, Section, key
+from cirf.recipe.schema import Lora, Override, Recipe, Section, key
 from cirf.records import Example
 
 if TYPE_CHECKING:
     from cirf.lm.decoding.prefix_cache import Prefiller
     from cirf.lm.training.objective import Curriculum, CurriculumRow, Objective
-    from cirf.recipe.schema import Recipe
 
 BEGIN, END = "<latent>", "</latent>"
 

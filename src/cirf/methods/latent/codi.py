@@ -23,13 +23,12 @@ from pydantic import model_validator
 
 from cirf.methods.base import Preset
 from cirf.methods.latent.coconut import BEGIN, END, ThinkingMethod
-from cirf.recipe.schema import Lora, Override, Section, key
+from cirf.recipe.schema import Evaluate, Lora, Override, Recipe, Section, key
 from cirf.records import Example
+from cirf.tasks.task import Task
 
 if TYPE_CHECKING:
     from cirf.lm.training.objective import Curriculum, CurriculumRow, Objective
-    from cirf.recipe.schema import Evaluate, Recipe
-    from cirf.tasks.task import Task
 
 
 class CodiSettings(Section):

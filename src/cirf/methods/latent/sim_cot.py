@@ -24,14 +24,14 @@ from cirf.errors import CirfError
 from cirf.methods.base import Method, Preset
 from cirf.methods.latent.coconut import Coconut, CoconutSettings
 from cirf.methods.latent.codi import Codi, CodiSettings
-from cirf.recipe.schema import Lora, Override, Section, key
+from cirf.methods.registry import get
+from cirf.recipe.schema import Evaluate, Lora, Override, Recipe, Section, key
 from cirf.records import Example
+from cirf.tasks.task import Task
 
 if TYPE_CHECKING:
     from cirf.lm.decoding.prefix_cache import Prefiller
     from cirf.lm.training.objective import Curriculum, CurriculumRow, Objective
-    from cirf.recipe.schema import Evaluate, Recipe
-    from cirf.tasks.task import Task
 
 
 class SimCotSettings(Section):
@@ -118,8 +118,6 @@ class SimCot(Method):
         self.host.name, self.host.training = self.name, self.training
         self.host.check(recipe)
         if self.settings.start == "host" and self.name not in recipe.models:
-            from cirf.methods.registry import get
-
             other = get(self.settings.host, recipe)
             if other.settings != self.host.settings:
                 raise CirfError(

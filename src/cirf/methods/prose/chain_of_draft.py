@@ -30,16 +30,12 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cirf.methods.prose.cot import Prose
 from cirf.records import Problem
 from cirf.tasks.shots import Shot
-from cirf.tasks.task import ANSWERS
-
-if TYPE_CHECKING:
-    from cirf.tasks.task import Task
-
+from cirf.tasks.task import ANSWERS, Task
 
 DRAFT = "Think in steps, but write only a short draft of each: at most five words, or one equation."
 """The request for a draft."""

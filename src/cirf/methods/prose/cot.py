@@ -8,14 +8,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from cirf.methods.base import Method
-from cirf.recipe.schema import Section, key
+from cirf.recipe.schema import Evaluate, Recipe, Section, key
 from cirf.records import Example, Problem
+from cirf.tasks.task import Task
 
 if TYPE_CHECKING:
     from cirf.lm.decoding.calculator import Calculator
     from cirf.lm.decoding.generate import Steer
-    from cirf.recipe.schema import Evaluate, Recipe
-    from cirf.tasks.task import Task
 
 
 class CalculatorSettings(Section):

@@ -13,15 +13,14 @@ subjects have it before the token: ``ann heads``. A step without a result then h
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
+from cirf.methods.base import PreparationData
 from cirf.methods.prose.cot import CalculatorSettings, Prose, has_answer_line, prose_target
-from cirf.recipe.schema import key, with_defaults
+from cirf.rationales.results import statistics, write_results
+from cirf.recipe.schema import Recipe, key, with_defaults
 from cirf.records import Example
-
-if TYPE_CHECKING:
-    from cirf.methods.base import PreparationData
-    from cirf.recipe.schema import Recipe
+from cirf.text.subjects import subjects
 
 
 class TerseSettings(CalculatorSettings):
@@ -71,8 +70,6 @@ class Terse(Prose):
 
     def prepare(self, material: PreparationData) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """The equation or the state of every step, empty where it has none."""
-        from cirf.rationales.results import statistics, write_results
-
         section = material.recipe.results.model_copy(update={"by": "rule", "working": "keep", "values": "used", "units": "drop"})
         problems = list(material.problems.values())
         written = write_results(material.annotated, problems, material.tasks, section, material.recipe.problems.data)
@@ -90,8 +87,6 @@ class Terse(Prose):
         """A line a step that has something to say, then the answer line."""
         lines = example.trace.results if self.results else (example.prepared or {}).get("lines", ())
         if getattr(self.settings, "subjects", False) and lines:
-            from cirf.text.subjects import subjects
-
             named = ("", *subjects(example.segments, example.problem.question)[1:])
             lines = [" ".join(filter(None, pair)) for pair in zip(named, lines, strict=True)]
         return prose_target([line for line in lines if line], example.problem.answer)

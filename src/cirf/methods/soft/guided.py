@@ -11,16 +11,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from cirf.lm.prompt import encode, prompt_text
 from cirf.methods import semcot_release as semcot
-from cirf.methods.base import around_turn
-from cirf.recipe.schema import Section, key
+from cirf.methods.base import PreparationData, around_turn
+from cirf.recipe.schema import Recipe, Section, key
 from cirf.records import Example
 from cirf.store.paths import user_path
 
 if TYPE_CHECKING:
     from cirf.lm.decoding.prefix_cache import Prefiller
-    from cirf.methods.base import PreparationData
-    from cirf.recipe.schema import Recipe
 
 GUIDES = {
     "Qwen/Qwen3-8B": "Qwen/Qwen3-0.6B",
@@ -94,7 +93,6 @@ class GuidedMethod(semcot.Placeholders):
 
     def guide_texts(self, material: PreparationData, problems: Sequence[str]) -> list[str]:
         """The guide's texts for these problems, by id: the user's turn, as recovered from a prompt's ids when answering."""
-        from cirf.lm.prompt import encode, prompt_text
         from cirf.methods.soft.prompts import TemplateFrame
 
         tokenizer = material.tokenizer()

@@ -34,25 +34,24 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from cirf.endpoints.fleet import ask
 from cirf.endpoints.requests import Answer, Request, fill, read_template
 from cirf.errors import CirfError
+from cirf.lm.prompt import encode, end_token, prompt_text
 from cirf.methods import semcot_release as semcot
-from cirf.methods.base import Preset
+from cirf.methods.base import PreparationData, Preset
 from cirf.methods.soft.guided import GuidedMethod, GuidedSettings
 from cirf.methods.token_skip.scorers import Rules
 from cirf.methods.token_skip.shorten import Solution, shorten, word_spans
 from cirf.progress import SILENT, Progress
 from cirf.recipe import schema
-from cirf.recipe.schema import Override, key
+from cirf.recipe.schema import Backbone, Override, Recipe, key
 from cirf.records import Problem, Steps
-from cirf.store.files import RowLog
+from cirf.store.files import RowLog, to_json, write_atomic
 
 if TYPE_CHECKING:
     import torch
 
     from cirf.lm.training.objective import Objective
-    from cirf.methods.base import PreparationData
     from cirf.methods.soft.encoder import SentenceEncoder
     from cirf.methods.soft.guide import Guide
-    from cirf.recipe.schema import Recipe
 
 
 _ENCODER, _MEANT, _MAP, _READ = "encoder.safetensors", "meant.safetensors", "map.safetensors", "questions.json"
@@ -113,7 +112,6 @@ class SemCot(GuidedMethod):
         meaning has a weight `_ENCODER` and `_MEANT` [r x 768]. A row's ``given`` is its rationale's number."""
         from cirf.lm.backbone import load_model
         from cirf.methods.soft.guide import load_guide
-        from cirf.store.files import to_json, write_atomic
 
         settings, section = self.settings, material.recipe.backbone
         names = list(dict.fromkeys(steps.problem for steps in material.steps))
@@ -154,7 +152,6 @@ class SemCot(GuidedMethod):
         import torch
         from safetensors.torch import load_file
 
-        from cirf.lm.prompt import encode
         from cirf.lm.training.phases import Phase, phase_report, run_phase, save_whole
         from cirf.methods.soft.encoder import SentenceEncoder, TextStates, contrast
 
@@ -214,7 +211,6 @@ class SemCot(GuidedMethod):
         """The first part of step C: the linear map of the guide, into `_MAP`, and how it went."""
         from safetensors.torch import load_file
 
-        from cirf.lm.prompt import end_token, prompt_text
         from cirf.lm.training.batches import Row, tokenise
         from cirf.lm.training.phases import Phase, run_phase, save_whole
         from cirf.methods.soft.loss import FrozenGuideVectors
@@ -268,7 +264,6 @@ class SemCot(GuidedMethod):
         from cirf.methods.soft.encoder import SentenceEncoder
         from cirf.methods.soft.guide import load_guide
         from cirf.methods.soft.loss import TrainedGuideVectors
-        from cirf.recipe.schema import Backbone
 
         assert self.prepared is not None
         settings, encoder, meant = self.settings, None, None

@@ -16,17 +16,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from cirf.methods import semcot_release as semcot
-from cirf.methods.base import Preset
+from cirf.methods.base import PreparationData, Preset
 from cirf.methods.prose.cot import prose_target, read_prose
 from cirf.methods.soft.guided import GuidedMethod, GuidedSettings
-from cirf.recipe.schema import Override, key
+from cirf.recipe.schema import Evaluate, Override, Recipe, key
 from cirf.records import Example
+from cirf.tasks.task import Task
 
 if TYPE_CHECKING:
     from cirf.lm.training.objective import Objective
-    from cirf.methods.base import PreparationData
-    from cirf.recipe.schema import Evaluate, Recipe
-    from cirf.tasks.task import Task
 
 _STATES = "states.safetensors"
 _WINDOW = 64  # questions read between two writes

@@ -16,21 +16,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from cirf.errors import CirfError
-from cirf.methods.base import Preset, around_turn
+from cirf.lm.prompt import encode
+from cirf.methods.base import PreparationData, Preset, around_turn
 from cirf.methods.prose.cot import CalculatorSettings, Prose, prose_target
-from cirf.recipe.schema import Lora, Override, key
+from cirf.methods.token_skip.scorers import make_scorer
+from cirf.methods.token_skip.shorten import ForcedWords, Solution, Word, shorten
+from cirf.recipe.schema import Lora, Override, Recipe, key
 from cirf.records import Example
-
-if TYPE_CHECKING:
-    from cirf.methods.base import PreparationData
-    from cirf.methods.token_skip.shorten import Solution, Word
-    from cirf.recipe.schema import Recipe
-    from cirf.tasks.task import Task
+from cirf.store.files import RowLog
+from cirf.tasks.task import Task
 
 Ratio = Annotated[float, Field(gt=0.0, le=1.0)]
 WINDOW = 64  # rationales scored between two writes
@@ -115,9 +114,6 @@ class TokenSkip(Prose):
 
     def prepare(self, material: PreparationData) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """Every rationale at its ratio, with the share of its tokens that is really left."""
-        from cirf.lm.prompt import encode
-        from cirf.methods.token_skip.shorten import ForcedWords, shorten
-
         tokenizer = material.tokenizer()
 
         def count(text: str) -> int:
@@ -148,17 +144,11 @@ class TokenSkip(Prose):
 
     def _texts(self, material: PreparationData) -> list[Solution]:
         """The rationales as the scorer is to read them."""
-        from cirf.methods.token_skip.shorten import Solution
-
         found = ((material.problems[steps.problem], "\n".join(steps.segments)) for steps in material.steps)
         return [Solution(problem.question, text, problem.answer) for problem, text in found]
 
     def _weigh(self, material: PreparationData, texts: Sequence[Solution]) -> list[list[Word]]:
         """The words of all rationales; those that a model has weighed before a kill are not weighed again."""
-        from cirf.methods.token_skip.scorers import make_scorer
-        from cirf.methods.token_skip.shorten import Word
-        from cirf.store.files import RowLog
-
         settings = self.settings
         make = partial(make_scorer, settings.scorer, material.recipe.backbone, settings.scorer_model, self._seed)
         if settings.scorer != "llmlingua2":
