@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from cirf import __version__
 from cirf.environment import limit_spinning, limit_threads
@@ -30,25 +31,24 @@ app = typer.Typer(
 data_app = typer.Typer(help="Fetch public benchmark data, or list it.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(data_app, name="data")
 
-RecipeName = Annotated[str, typer.Argument(help="A recipe file, or the name of a shipped one (see `cirf recipes`).")]
-RunPath = Annotated[Path, typer.Argument(help="A run's folder.")]
-Sets = Annotated[list[str] | None, typer.Option("--set", metavar="A.B=C", help="Override a key of the recipe. Repeatable.")]
+RecipeName = Annotated[str, Argument(help="A recipe file, or the name of a shipped one (see `cirf recipes`).")]
+RunPath = Annotated[Path, Argument(help="A run's folder.")]
+Sets = Annotated[list[str] | None, Option("--set", metavar="A.B=C", help="Override a key of the recipe. Repeatable.")]
 Data = Annotated[
-    Path | None, typer.Option("--data", metavar="DIR", help="Folder of benchmark data: TASK/SPLIT.jsonl, rationales/*.jsonl.")
+    Path | None, Option("--data", metavar="DIR", help="Folder of benchmark data: TASK/SPLIT.jsonl, rationales/*.jsonl.")
 ]
 Out = Annotated[
-    Path | None,
-    typer.Option("--out", metavar="DIR", help="The run's folder (default: runs/NAME, with --limit runs/NAME-limit-N)."),
+    Path | None, Option("--out", metavar="DIR", help="The run's folder (default: runs/NAME, with --limit runs/NAME-limit-N).")
 ]
 Limit = Annotated[
     int | None,
-    typer.Option(
+    Option(
         "--limit", min=1, metavar="N", help="At most N training and N test problems a task, and one codebook of at most N codes."
     ),
 ]
 Until = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--until",
         metavar="STAGE",
         help="Stop after this stage (see `cirf status`); a kind, such as models, means all stages of that kind.",
@@ -56,54 +56,50 @@ Until = Annotated[
 ]
 Columns = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--columns",
         metavar="A=B,...",
         help="Columns of your file that are not detected: question=exercise,answer=key,rationale=worked.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
+Json = Annotated[bool, Option("--json", help="One JSON document on standard output.")]
 TrustCode = Annotated[
-    bool,
-    typer.Option("--trust-remote-code", help="Run Python code that comes with the model or run. Only for sources you trust."),
+    bool, Option("--trust-remote-code", help="Run Python code that comes with the model or run. Only for sources you trust.")
 ]
 TrustDry = Annotated[
     bool,
-    typer.Option(
+    Option(
         "--trust-remote-code",
         help="With --dry-run: run Python code that the recipe names or that comes with its model, as the run would.",
     ),
 ]
 AllowEnv = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--allow-env",
         metavar="NAME",
         help="Environment variable that the recipe may send as an API key, whatever its name. Repeatable.",
     ),
 ]
 Forbid = Annotated[
-    list[str] | None, typer.Option("--forbid", metavar="CODE", help="Never write this functional token, such as 7. Repeatable.")
+    list[str] | None, Option("--forbid", metavar="CODE", help="Never write this functional token, such as 7. Repeatable.")
 ]
 AtMost = Annotated[
     list[str] | None,
-    typer.Option("--at-most", metavar="CODE=N", help="Write this functional token at most N times an answer. Repeatable."),
+    Option("--at-most", metavar="CODE=N", help="Write this functional token at most N times an answer. Repeatable."),
 ]
 Tasks = Annotated[
     str | None,
-    typer.Option(
-        "--tasks", metavar="A,B", help="Names (see `cirf tasks`) or files (mine.jsonl, mytask.py). Default: a run's own."
-    ),
+    Option("--tasks", metavar="A,B", help="Names (see `cirf tasks`) or files (mine.jsonl, mytask.py). Default: a run's own."),
 ]
 Protocol = Annotated[
-    str,
-    typer.Option("--protocol", help="quick, full or paper (see docs/reference/evaluation.md), or own: as the recipe says."),
+    str, Option("--protocol", help="quick, full or paper (see docs/reference/evaluation.md), or own: as the recipe says.")
 ]
 EvaluationOut = Annotated[
-    Path | None, typer.Option("--out", metavar="DIR", help="The evaluation's folder (default: one for each set of options).")
+    Path | None, Option("--out", metavar="DIR", help="The evaluation's folder (default: one for each set of options).")
 ]
-TestLimit = Annotated[int | None, typer.Option("--limit", min=1, metavar="N", help="At most N test problems a task.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="No progress on standard error.")]
+TestLimit = Annotated[int | None, Option("--limit", min=1, metavar="N", help="At most N test problems a task.")]
+Quiet = Annotated[bool, Option("--quiet", help="No progress on standard error.")]
 
 
 def _say(line: str) -> None:
@@ -131,7 +127,7 @@ def run(
     limit: Limit = None,
     until: Until = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print what would be done, with time, memory and disk; write nothing to the run.")
+        bool, Option("--dry-run", help="Print what would be done, with time, memory and disk; write nothing to the run.")
     ] = False,
     trust: TrustDry = False,
     allow_env: AllowEnv = None,
@@ -155,27 +151,26 @@ def run(
 @app.command()
 def sweep(
     file: Annotated[
-        str | None, typer.Argument(help="A sweep file, or the name of a shipped one (see --list).", show_default=False)
+        str | None, Argument(help="A sweep file, or the name of a shipped one (see --list).", show_default=False)
     ] = None,
     sets: Annotated[
-        list[str] | None, typer.Option("--set", metavar="A.B=C", help="Override a key of the recipe in every run. Repeatable.")
+        list[str] | None, Option("--set", metavar="A.B=C", help="Override a key of the recipe in every run. Repeatable.")
     ] = None,
     data: Data = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="DIR", help="The sweep's folder (default: runs/NAME, with --limit runs/NAME-limit-N)."),
+        Option("--out", metavar="DIR", help="The sweep's folder (default: runs/NAME, with --limit runs/NAME-limit-N)."),
     ] = None,
-    only: Annotated[list[str] | None, typer.Option("--only", metavar="PART", help="Run only this part. Repeatable.")] = None,
+    only: Annotated[list[str] | None, Option("--only", metavar="PART", help="Run only this part. Repeatable.")] = None,
     until: Until = None,
     limit: Limit = None,
     share: Annotated[
-        list[Path] | None,
-        typer.Option("--share", metavar="RUN", help="Also reuse finished stages of this run or sweep. Repeatable."),
+        list[Path] | None, Option("--share", metavar="RUN", help="Also reuse finished stages of this run or sweep. Repeatable.")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print which stages would be made and which reused; write nothing.")
+        bool, Option("--dry-run", help="Print which stages would be made and which reused; write nothing.")
     ] = False,
-    shipped: Annotated[bool, typer.Option("--list", help="List the sweeps that come with cirf.")] = False,
+    shipped: Annotated[bool, Option("--list", help="List the sweeps that come with cirf.")] = False,
     trust: TrustDry = False,
     allow_env: AllowEnv = None,
     quiet: Quiet = False,
@@ -205,9 +200,7 @@ def sweep(
 @app.command()
 def status(
     folder: RunPath,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Check every file against its hash; exit code 1 if one is damaged.")
-    ] = False,
+    verify: Annotated[bool, Option("--verify", help="Check every file against its hash; exit code 1 if one is damaged.")] = False,
     trust: TrustCode = False,
     as_json: Json = False,
 ) -> None:
@@ -221,13 +214,11 @@ def status(
 
 @app.command()
 def check(
-    source: Annotated[str, typer.Argument(help="A file of your own rows, a folder of benchmark data, or a recipe.")],
+    source: Annotated[str, Argument(help="A file of your own rows, a folder of benchmark data, or a recipe.")],
     columns: Columns = None,
     sets: Sets = None,
     data: Data = None,
-    show: Annotated[
-        int, typer.Option("--show", metavar="N", min=0, help="Print the first N rows as steps, results and answer.")
-    ] = 0,
+    show: Annotated[int, Option("--show", metavar="N", min=0, help="Print the first N rows as steps, results and answer.")] = 0,
     trust: TrustCode = False,
     as_json: Json = False,
 ) -> None:
@@ -240,9 +231,9 @@ def check(
 
 @app.command()
 def init(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A file of your own rows: question, answer, rationale, choices.")],
+    file: Annotated[str, Argument(metavar="FILE", help="A file of your own rows: question, answer, rationale, choices.")],
     model: Annotated[
-        str, typer.Option("--model", metavar="ID", help="The language model: a hub id, a folder, or bundled:NAME.")
+        str, Option("--model", metavar="ID", help="The language model: a hub id, a folder, or bundled:NAME.")
     ] = "bundled:qwen2.5-coder-0.5b-instruct",
     columns: Columns = None,
     data: Data = None,
@@ -257,13 +248,11 @@ def init(
 def report(
     folder: RunPath,
     picture: Annotated[
-        Path | None, typer.Option("--picture", metavar="FILE", help="Write only accuracy against tokens, as an SVG file.")
+        Path | None, Option("--picture", metavar="FILE", help="Write only accuracy against tokens, as an SVG file.")
     ] = None,
-    domain: Annotated[
-        str | None, typer.Option("--domain", help="With --picture: all (default), in (tasks trained on) or out.")
-    ] = None,
+    domain: Annotated[str | None, Option("--domain", help="With --picture: all (default), in (tasks trained on) or out.")] = None,
     without: Annotated[
-        list[str] | None, typer.Option("--without", metavar="METHOD", help="With --picture: leave a method out. Repeatable.")
+        list[str] | None, Option("--without", metavar="METHOD", help="With --picture: leave a method out. Repeatable.")
     ] = None,
     trust: TrustCode = False,
     as_json: Json = False,
@@ -283,10 +272,10 @@ def report(
 
 @app.command()
 def analyze(
-    folder: Annotated[Path | None, typer.Argument(metavar="RUN", help="The folder of a run or of a sweep.")] = None,
-    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Analyses to make (default: all possible).")] = None,
-    listing: Annotated[bool, typer.Option("--list", help="List the analyses and what each needs.")] = False,
-    paper: Annotated[bool, typer.Option("--paper", help="Add the paper's values, marked as theirs.")] = False,
+    folder: Annotated[Path | None, Argument(metavar="RUN", help="The folder of a run or of a sweep.")] = None,
+    names: Annotated[list[str] | None, Argument(metavar="NAME", help="Analyses to make (default: all possible).")] = None,
+    listing: Annotated[bool, Option("--list", help="List the analyses and what each needs.")] = False,
+    paper: Annotated[bool, Option("--paper", help="Add the paper's values, marked as theirs.")] = False,
     trust: TrustCode = False,
     as_json: Json = False,
 ) -> None:
@@ -305,18 +294,18 @@ def analyze(
 
 @app.command()
 def evaluate(
-    model: Annotated[str, typer.Argument(help="A run's folder, a model's folder, a hub id or bundled:NAME.")],
+    model: Annotated[str, Argument(help="A run's folder, a model's folder, a hub id or bundled:NAME.")],
     tasks: Tasks = None,
     protocol: Protocol = "quick",
     votes: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--votes", metavar="N,M", help="Also answer by majority vote over this many sampled answers, such as 8 or 1,2,4,8."
         ),
     ] = None,
     method: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--method", help="How the model is prompted and read (see `cirf methods`); for a run, which to evaluate. Repeatable."
         ),
     ] = None,
@@ -343,30 +332,26 @@ def evaluate(
 
 @app.command()
 def probe(
-    model: Annotated[str, typer.Argument(help="A run's folder, or a model's folder.")],
+    model: Annotated[str, Argument(help="A run's folder, or a model's folder.")],
     kinds: Annotated[
         str,
-        typer.Option(
+        Option(
             "--probes",
             metavar="A,B",
             help="What is done to thoughts, traces and pauses: drop, shuffle, swap (with another question's).",
         ),
     ] = "drop,shuffle,swap",
     truncate: Annotated[
-        str | None,
-        typer.Option("--truncate", metavar="K,L", help="Keep only the first K of them, once for each number."),
+        str | None, Option("--truncate", metavar="K,L", help="Keep only the first K of them, once for each number.")
     ] = None,
     results: Annotated[
-        str,
-        typer.Option("--results", help="Results in a trace: follow (move with their functional tokens) or keep (stay in place)."),
+        str, Option("--results", help="Results in a trace: follow (move with their functional tokens) or keep (stay in place).")
     ] = "follow",
     tasks: Tasks = None,
     protocol: Protocol = "quick",
     method: Annotated[
         list[str] | None,
-        typer.Option(
-            "--method", help="How the model is prompted; for a run, which to probe (default: all possible). Repeatable."
-        ),
+        Option("--method", help="How the model is prompted; for a run, which to probe (default: all possible). Repeatable."),
     ] = None,
     sets: Sets = None,
     data: Data = None,
@@ -393,9 +378,9 @@ def probe(
 def without_results(
     folder: RunPath,
     method: Annotated[
-        str, typer.Option("--method", help="The method whose model answers; it must write functional tokens with results.")
+        str, Option("--method", help="The method whose model answers; it must write functional tokens with results.")
     ] = "cirf_full",
-    limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="At most N questions a task and split.")] = 200,
+    limit: Annotated[int, Option("--limit", min=1, metavar="N", help="At most N questions a task and split.")] = 200,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -409,21 +394,18 @@ def without_results(
 @app.command()
 def show(
     folder: RunPath,
-    method: Annotated[
-        str | None, typer.Option("--method", help="The method whose answers to show; without it, the first.")
-    ] = None,
-    task: Annotated[str | None, typer.Option("--task", help="Only answers to this task.")] = None,
-    wrong: Annotated[bool, typer.Option("--wrong", help="Wrong answers, unparsed ones among them.")] = False,
-    right: Annotated[bool, typer.Option("--right", help="Right answers.")] = False,
-    unparsed: Annotated[bool, typer.Option("--unparsed", help="Unparsed answers.")] = False,
-    truncated: Annotated[bool, typer.Option("--truncated", help="Truncated answers.")] = False,
-    item: Annotated[str | None, typer.Option("--id", help="The answers to this question.")] = None,
+    method: Annotated[str | None, Option("--method", help="The method whose answers to show; without it, the first.")] = None,
+    task: Annotated[str | None, Option("--task", help="Only answers to this task.")] = None,
+    wrong: Annotated[bool, Option("--wrong", help="Wrong answers, unparsed ones among them.")] = False,
+    right: Annotated[bool, Option("--right", help="Right answers.")] = False,
+    unparsed: Annotated[bool, Option("--unparsed", help="Unparsed answers.")] = False,
+    truncated: Annotated[bool, Option("--truncated", help="Truncated answers.")] = False,
+    item: Annotated[str | None, Option("--id", help="The answers to this question.")] = None,
     against: Annotated[
-        str | None,
-        typer.Option("--against", metavar="METHOD", help="Only questions that this method answered differently."),
+        str | None, Option("--against", metavar="METHOD", help="Only questions that this method answered differently.")
     ] = None,
-    sampled: Annotated[bool, typer.Option("--sampled", help="Show the sampled runs that come with a greedy evaluation.")] = False,
-    limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="At most N answers.")] = 10,
+    sampled: Annotated[bool, Option("--sampled", help="Show the sampled runs that come with a greedy evaluation.")] = False,
+    limit: Annotated[int, Option("--limit", min=1, metavar="N", help="At most N answers.")] = 10,
     trust: TrustCode = False,
     as_json: Json = False,
 ) -> None:
@@ -437,17 +419,14 @@ def show(
 
 @app.command()
 def export(
-    model: Annotated[Path, typer.Argument(help="A run's folder, or with --gguf a model's.")],
-    gguf: Annotated[
-        Path | None, typer.Option("--gguf", metavar="FILE", help="Write the model as this file, for llama.cpp.")
-    ] = None,
-    kind: Annotated[str, typer.Option("--type", help="With --gguf: number format, f32, f16, bf16 or q8_0.")] = "f16",
+    model: Annotated[Path, Argument(help="A run's folder, or with --gguf a model's.")],
+    gguf: Annotated[Path | None, Option("--gguf", metavar="FILE", help="Write the model as this file, for llama.cpp.")] = None,
+    kind: Annotated[str, Option("--type", help="With --gguf: number format, f32, f16, bf16 or q8_0.")] = "f16",
     trainer: Annotated[
-        str | None,
-        typer.Option("--format", help="Write training rows and the start model for trl, unsloth, llama-factory or axolotl."),
+        str | None, Option("--format", help="Write training rows and the start model for trl, unsloth, llama-factory or axolotl.")
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="With --format: the folder to write.")] = None,
-    method: Annotated[str, typer.Option("--method", help="With --format: whose rows.")] = "cirf_full",
+    out: Annotated[Path | None, Option("--out", metavar="DIR", help="With --format: the folder to write.")] = None,
+    method: Annotated[str, Option("--method", help="With --format: whose rows.")] = "cirf_full",
     as_json: Json = False,
 ) -> None:
     """Write a model for llama.cpp, or training rows for other trainers."""
@@ -463,8 +442,8 @@ def export(
 
 @app.command()
 def archive(
-    run: Annotated[Path, typer.Argument(help="The folder of a run or of a sweep.")],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The archive's folder; an existing archive is replaced.")],
+    run: Annotated[Path, Argument(help="The folder of a run or of a sweep.")],
+    out: Annotated[Path, Option("--out", metavar="DIR", help="The archive's folder; an existing archive is replaced.")],
     trust: TrustCode = False,
     as_json: Json = False,
 ) -> None:
@@ -479,13 +458,11 @@ def archive(
 
 @app.command()
 def push(
-    model: Annotated[Path, typer.Argument(help="A run's folder, or a trained model's.")],
-    to: Annotated[str, typer.Option("--to", metavar="OWNER/NAME", help="The repository; created if missing.")],
-    traces: Annotated[
-        bool, typer.Option("--traces", help="Push the training rows, as a data set, instead of the model.")
-    ] = False,
-    public: Annotated[bool, typer.Option("--public", help="Make the repository public; without it, private.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be sent, show the card; send nothing.")] = False,
+    model: Annotated[Path, Argument(help="A run's folder, or a trained model's.")],
+    to: Annotated[str, Option("--to", metavar="OWNER/NAME", help="The repository; created if missing.")],
+    traces: Annotated[bool, Option("--traces", help="Push the training rows, as a data set, instead of the model.")] = False,
+    public: Annotated[bool, Option("--public", help="Make the repository public; without it, private.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="List what would be sent, show the card; send nothing.")] = False,
     trust: TrustCode = False,
     as_json: Json = False,
 ) -> None:
@@ -498,15 +475,15 @@ def push(
 
 @app.command(name="lm-eval")
 def lm_eval(
-    out: Annotated[Path, typer.Argument(help="Folder to write to; the harness finds it with --include_path.")],
+    out: Annotated[Path, Argument(help="Folder to write to; the harness finds it with --include_path.")],
     tasks: Annotated[
-        str, typer.Option("--tasks", metavar="A,B", help="Names (see `cirf tasks`) or files (mine.jsonl, mytask.py) to write.")
+        str, Option("--tasks", metavar="A,B", help="Names (see `cirf tasks`) or files (mine.jsonl, mytask.py) to write.")
     ],
     method: Annotated[
-        str, typer.Option("--method", help="The method whose prompt and cap to write (see `cirf methods`).")
+        str, Option("--method", help="The method whose prompt and cap to write (see `cirf methods`).")
     ] = "cirf_full",
     choice: Annotated[
-        bool, typer.Option("--choice", help="Score the likelihood of every possible answer instead of generating.")
+        bool, Option("--choice", help="Score the likelihood of every possible answer instead of generating.")
     ] = False,
     sets: Sets = None,
     data: Data = None,
@@ -521,21 +498,20 @@ def lm_eval(
 
 @app.command()
 def ask(
-    model: Annotated[Path, typer.Argument(help="A run's folder, or a model CIRF has trained.")],
-    question: Annotated[str, typer.Argument(help="The question.")],
-    choice: Annotated[list[str] | None, typer.Option("--choice", help="An option, in order. Repeatable.")] = None,
-    budget: Annotated[int | None, typer.Option("--budget", min=0, metavar="N", help="At most N functional tokens.")] = None,
-    results: Annotated[bool, typer.Option("--results/--no-results", help="Results between functional tokens, or none.")] = True,
+    model: Annotated[Path, Argument(help="A run's folder, or a model CIRF has trained.")],
+    question: Annotated[str, Argument(help="The question.")],
+    choice: Annotated[list[str] | None, Option("--choice", help="An option, in order. Repeatable.")] = None,
+    budget: Annotated[int | None, Option("--budget", min=0, metavar="N", help="At most N functional tokens.")] = None,
+    results: Annotated[bool, Option("--results/--no-results", help="Results between functional tokens, or none.")] = True,
     forbid: Forbid = None,
     at_most: AtMost = None,
-    grammar: Annotated[bool, typer.Option("--grammar", help="Constrain the answer to the form of traces.")] = False,
-    calculator: Annotated[bool, typer.Option("--calculator", help="Compute the number after an equals sign.")] = False,
+    grammar: Annotated[bool, Option("--grammar", help="Constrain the answer to the form of traces.")] = False,
+    calculator: Annotated[bool, Option("--calculator", help="Compute the number after an equals sign.")] = False,
     stream: Annotated[
-        bool | None, typer.Option("--stream/--no-stream", help="Print the answer while it is generated (default: on a terminal).")
+        bool | None, Option("--stream/--no-stream", help="Print the answer while it is generated (default: on a terminal).")
     ] = None,
     explain: Annotated[
-        bool,
-        typer.Option("--explain", help="Show for each token its probability, the alternatives, and example steps."),
+        bool, Option("--explain", help="Show for each token its probability, the alternatives, and example steps.")
     ] = False,
     trust: TrustCode = False,
     as_json: Json = False,
@@ -551,32 +527,26 @@ def ask(
 
 @app.command()
 def serve(
-    model: Annotated[str, typer.Argument(help="A run's folder, a model's folder, a hub id or bundled:NAME.")],
+    model: Annotated[str, Argument(help="A run's folder, a model's folder, a hub id or bundled:NAME.")],
     compare: Annotated[
-        str | None,
-        typer.Option("--compare", metavar="MODEL", help="A second model to compare with, such as one that writes prose."),
+        str | None, Option("--compare", metavar="MODEL", help="A second model to compare with, such as one that writes prose.")
     ] = None,
     forbid: Forbid = None,
     at_most: AtMost = None,
-    host: Annotated[
-        str, typer.Option("--host", help="Address to bind; one that other machines can reach needs a key.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, metavar="N", help="The port; 0: a free one.")] = 8000,
+    host: Annotated[str, Option("--host", help="Address to bind; one that other machines can reach needs a key.")] = "127.0.0.1",
+    port: Annotated[int, Option("--port", min=0, max=65535, metavar="N", help="The port; 0: a free one.")] = 8000,
     api_key_env: Annotated[
-        str | None,
-        typer.Option("--api-key-env", metavar="NAME", help="Environment variable with the key that clients must give."),
+        str | None, Option("--api-key-env", metavar="NAME", help="Environment variable with the key that clients must give.")
     ] = None,
-    max_batch_size: Annotated[
-        int, typer.Option("--max-batch-size", min=1, metavar="N", help="Most answers decoded together.")
-    ] = 32,
+    max_batch_size: Annotated[int, Option("--max-batch-size", min=1, metavar="N", help="Most answers decoded together.")] = 32,
     max_queue_size: Annotated[
-        int, typer.Option("--max-queue-size", min=1, metavar="N", help="Most queued requests; more are refused.")
+        int, Option("--max-queue-size", min=1, metavar="N", help="Most queued requests; more are refused.")
     ] = 256,
     timeout: Annotated[
-        float, typer.Option("--timeout", min=1, metavar="SECONDS", help="Longest time of a request, including the queue.")
+        float, Option("--timeout", min=1, metavar="SECONDS", help="Longest time of a request, including the queue.")
     ] = 120.0,
     trust: TrustCode = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print address and models as JSON once the server is ready.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print address and models as JSON once the server is ready.")] = False,
 ) -> None:
     """Serve a model: an OpenAI-compatible API, and a page to try it."""
     from cirf.commands.ask import limits_of
@@ -590,11 +560,11 @@ def serve(
 @app.command()
 def codes(
     folder: RunPath,
-    text: Annotated[str | None, typer.Argument(help="A rationale to encode; without it, the codes are listed.")] = None,
-    question: Annotated[str | None, typer.Option("--question", help="Its question, for question-centred codes.")] = None,
+    text: Annotated[str | None, Argument(help="A rationale to encode; without it, the codes are listed.")] = None,
+    question: Annotated[str | None, Option("--question", help="Its question, for question-centred codes.")] = None,
     choice: Annotated[
         list[str] | None,
-        typer.Option("--choice", help="An option of its question, in order. Repeatable. Without any: a question that has none."),
+        Option("--choice", help="An option of its question, in order. Repeatable. Without any: a question that has none."),
     ] = None,
     forbid: Forbid = None,
     at_most: AtMost = None,
@@ -618,19 +588,18 @@ def codes(
 
 @app.command()
 def label(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, or a model's.")],
+    folder: Annotated[Path, Argument(metavar="RUN", help="A run's folder, or a model's.")],
     labels: Annotated[
-        list[str] | None, typer.Argument(metavar="CODE=LABEL", help='Such as "16=divides"; "16=" restores the rule\'s label.')
+        list[str] | None, Argument(metavar="CODE=LABEL", help='Such as "16=divides"; "16=" restores the rule\'s label.')
     ] = None,
     endpoint: Annotated[
-        str | None,
-        typer.Option("--endpoint", metavar="URL", help="Label all codes by a language model: its server's URL, or local."),
+        str | None, Option("--endpoint", metavar="URL", help="Label all codes by a language model: its server's URL, or local.")
     ] = None,
     model: Annotated[
-        str | None, typer.Option("--model", help="Its model on that server; for local a hub id, a folder or bundled:NAME.")
+        str | None, Option("--model", help="Its model on that server; for local a hub id, a folder or bundled:NAME.")
     ] = None,
     api_key_env: Annotated[
-        str | None, typer.Option("--api-key-env", metavar="NAME", help="Environment variable with its API key.")
+        str | None, Option("--api-key-env", metavar="NAME", help="Environment variable with its API key.")
     ] = None,
     trust: TrustCode = False,
     as_json: Json = False,
@@ -644,8 +613,8 @@ def label(
 
 @app.command()
 def recipes(
-    name: Annotated[str | None, typer.Argument(help="Print this recipe.")] = None,
-    schema: Annotated[bool, typer.Option("--schema", help="Every key with its type, default and meaning.")] = False,
+    name: Annotated[str | None, Argument(help="Print this recipe.")] = None,
+    schema: Annotated[bool, Option("--schema", help="Every key with its type, default and meaning.")] = False,
     as_json: Json = False,
 ) -> None:
     """List or print the shipped recipes."""
@@ -663,16 +632,14 @@ def tasks(as_json: Json = False) -> None:
 
 
 DataOut = Annotated[
-    Path | None,
-    typer.Option("--out", metavar="DIR", help="The data folder (default: the one recipes use without --data)."),
+    Path | None, Option("--out", metavar="DIR", help="The data folder (default: the one recipes use without --data).")
 ]
 
 
 @data_app.command("get")
 def data_get(
     names: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="NAME...", help="Benchmarks, rationales, single files or all (see `cirf data list`)."),
+        list[str] | None, Argument(metavar="NAME...", help="Benchmarks, rationales, single files or all (see `cirf data list`).")
     ] = None,
     out: DataOut = None,
     quiet: Quiet = False,
@@ -695,7 +662,7 @@ def data_list(out: DataOut = None, as_json: Json = False) -> None:
 @app.command()
 def methods(
     name: Annotated[
-        str | None, typer.Argument(help="Show this method's settings and presets. A path ending in .py is a method of your own.")
+        str | None, Argument(help="Show this method's settings and presets. A path ending in .py is a method of your own.")
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -714,7 +681,7 @@ def env(as_json: Json = False) -> None:
 
 
 @app.callback(invoke_without_command=True)
-def _root(version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False) -> None:
+def _root(version: Annotated[bool, Option("--version", help="Print the version and stop.")] = False) -> None:
     look_only(trust=True)  # commands that only look say otherwise
     if version:
         typer.echo(__version__)

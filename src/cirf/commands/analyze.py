@@ -80,7 +80,6 @@ def _has_long_word(text: str) -> bool:
 
 
 def _wide(svg: str) -> bool:
-    """Whether a picture is to have the page's whole width."""
     view = re.search(r'viewBox="[\d.]+ [\d.]+ ([\d.]+) ', svg)
     return view is not None and float(view[1]) > _HALF
 
@@ -200,7 +199,6 @@ def open_run_of(folder: Path, **about: Any) -> Run:
 
 
 def _write(folder: Path, made: AnalysisResult) -> None:
-    """Write an analysis's files, replacing existing ones."""
     if folder.exists():
         shutil.rmtree(folder)
     folder.mkdir(parents=True)

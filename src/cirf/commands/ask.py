@@ -102,7 +102,6 @@ def _explained(served: ServedModel, prompt: str, written: Sequence[int]) -> list
 
 
 def _print_explanation(summary: Mapping[str, Any]) -> None:
-    """A functional token with its probability, the likeliest alternatives, and its segments."""
     print(printable(f"\n{summary['token']} {summary['label']}: {summary['probability']:.1%}"))
     others = [
         f"{row['token']} {row['label']}".rstrip() if "label" in row else json.dumps(row["token"], ensure_ascii=False)
@@ -154,7 +153,6 @@ def for_vllm(folder: Path, at_most: Mapping[int, int]) -> None:
 
 
 def codes(folder: Path, text: str | None, question: str | None, choices: Sequence[str], as_json: bool) -> None:
-    """List the functional tokens of a run, or write a rationale in them."""
     if text is not None:
         _encode(folder, text, question, choices, as_json)
         return

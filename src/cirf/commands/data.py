@@ -273,7 +273,6 @@ def get(names: Sequence[str], out: Path | None, quiet: bool, as_json: bool, file
 
 
 def listing(out: Path | None, as_json: bool) -> None:
-    """Every file with its licence and home, and whether it is in the folder."""
     folder = (out or data_folder()).resolve()
     rows = [{"file": file.path, "state": state(file, folder), "licence": file.licence, "home": file.home} for file in catalogue()]
     if as_json:
@@ -317,7 +316,6 @@ def _row(summary: PresentFile | MissingFile) -> dict[str, Any]:
 
 
 def _sentence(missing: Sequence[MissingFile], folder: Path) -> str:
-    """The missing files, with their sources and target."""
     groups: dict[tuple[str, str], list[str]] = {}
     for each in missing:
         groups.setdefault((each.file.group, each.file.home), []).append(each.file.path)

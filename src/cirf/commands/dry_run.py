@@ -91,7 +91,6 @@ def _cut(context: Context, train: Sequence[Problem], taught: Sequence[TeacherRat
 
 
 def _examples(context: Context, train: Sequence[Problem], steps: Sequence[Steps], annotated: Sequence[Steps]) -> list[Example]:
-    """The training examples, with placeholder codes."""
     recipe = context.recipe
     results = write_results(annotated, train, context.tasks, recipe.results, recipe.problems.data)
     by_id = {problem.id: problem for problem in train}
@@ -113,7 +112,6 @@ class _Sizes(NamedTuple):
     longest_target: int = 0
 
     def with_row(self, given: int, written: int) -> _Sizes:
-        """With one more row, of these numbers of tokens of prompt and target."""
         longest, longest_target = max(self.longest, given + written), max(self.longest_target, written)
         return _Sizes(self.rows + 1, self.tokens + given + written, self.target_tokens + written, longest, longest_target)
 
@@ -132,7 +130,6 @@ class _Trainings:
         self.template = self.tokenizer.chat_template
 
     def add(self, methods: Sequence[Method]) -> None:
-        """Those of each method that is trained."""
         tune = self.context.recipe.finetune
         for method in methods:
             several = len(tune.tried(method.name, method.training)) > 1

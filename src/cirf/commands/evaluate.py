@@ -53,7 +53,6 @@ class EvaluateOptions:
 
     @property
     def bare(self) -> bool:
-        """Whether the evaluation is of a run, with no option but the protocol."""
         return not (self.tasks or self.votes or self.methods or self.sets or self.data or self.probes)
 
 
@@ -231,7 +230,6 @@ def plain(text: str) -> str:
 
 
 def _of_run(folder: Path, methods: Sequence[str]) -> AnsweringModel:
-    """The run's recipe with its trained models as saved ones."""
     recipe = open_run(folder)
     chosen = tuple(methods) or recipe.methods
     for name in chosen:

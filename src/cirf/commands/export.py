@@ -33,7 +33,6 @@ from cirf.tasks.loading.load import load_problems
 
 
 def archive(folder: Path, out: Path, as_json: bool) -> None:
-    """Write the archive of a run, or of a sweep's runs that are there, and say how large it is."""
     if is_archive(folder):
         raise CirfError(f"{folder}: already an archive; copy it")
     runs = open_runs(folder)

@@ -29,7 +29,6 @@ def _show(rows: list[dict[str, Any]], as_json: bool, columns: tuple[str, ...]) -
 
 
 def recipes(name: str | None, schema: bool, as_json: bool) -> None:
-    """The shipped recipes, one of them, or the schema of all."""
     if schema:
         fields = ("key", "type", "default", "meaning", "unit", "paper")
         _show([dict(zip(fields, row, strict=True)) for row in schema_rows()], as_json, ("key", "type", "default", "meaning"))
@@ -171,7 +170,6 @@ def _filled(text: str) -> str:
 
 
 def env(as_json: bool) -> None:
-    """Versions, hardware, the cache and its models."""
     there = describe() | {"conflicts": conflicts()}
     if as_json:
         print(json.dumps(there, indent=2))

@@ -37,7 +37,6 @@ from cirf.tasks.loading.load import default_cut, source_files
 
 
 def prepare(name: str, sets: Sequence[str], data: Path | None, out: Path | None, limit: int | None, quiet: bool) -> Context:
-    """Read the recipe, apply the command line's options, and open the run's folder."""
     recipe = resolved(load(name, sets), data, limit)
     return open_context(recipe, out or default_folder(recipe.name, limit), quiet)
 
@@ -197,7 +196,6 @@ def limited(recipe: Recipe, limit: int | None) -> Recipe:
 
 
 def run_and_report(context: Context, until: str | None, as_json: bool, say: Callable[[str], None]) -> None:
-    """Bring the run up to date, write its report and print the table."""
     execute(context, until, say)
     if until is None and is_main():
         write_report(context.folder.root, as_json)
@@ -234,7 +232,6 @@ def save_report(folder: Path) -> dict[str, Any]:
 
 
 def write_report(folder: Path, as_json: bool) -> None:
-    """Write a run's page and JSON, and print the table."""
     with readable(folder):
         data = save_report(folder)
         if not as_json:
@@ -264,7 +261,6 @@ def _print_report(folder: Path, data: dict[str, Any]) -> None:
 
 
 def print_methods(data: dict[str, Any]) -> None:
-    """The methods as a table on standard output."""
 
     def seconds(value: float | None) -> str:
         return "-" if value is None else f"{value:.2f}" if value < 10 else f"{value:.1f}"
@@ -287,13 +283,11 @@ def print_methods(data: dict[str, Any]) -> None:
 
 
 def _share(row: Mapping[str, Any]) -> str:
-    """An accuracy with its interval."""
     low, high = row["interval"]
     return f"{row['accuracy']:.1%} ({100 * low:.1f}-{100 * high:.1f})"
 
 
 def print_probes(data: Mapping[str, Mapping[str, Any]]) -> None:
-    """The probes of every method as a table on standard output."""
     titles = ("accuracy\n(95 %)", "n", "against none\n(95 %)", "p,\ncorrected", "perturbed", "another\nanswer", "as the\nother's")
     rows = []
     for method, found in data.items():
@@ -326,7 +320,6 @@ def _by_majority(voting: Mapping[str, Any] | None) -> list[str]:
 
 
 def dry(context: Context, until: str | None, as_json: bool) -> None:
-    """Print what a run would do, with time, memory and disk."""
     stages = asked_for(context, until)
     check_backbone(context, stages)
     made = estimate(context, stages)

@@ -54,7 +54,6 @@ class SweepRecord:
         self._stages = {run.path: self._look(run) for run in planned.runs}
 
     def begins(self, run: Run, stage: str, key: str, other: RunFolder | None) -> None:
-        """Record that a stage will be made, or taken over from another run."""
         row = {"run": run.path, "stage": stage, "key": key, "from": None if other is None else self._called(other)}
         if self._last.get((run.path, stage)) != row:
             self._log.append(row)
@@ -67,7 +66,6 @@ class SweepRecord:
             return str(other.root.resolve())
 
     def update(self, run: Run, error: str | None = None) -> None:
-        """Look at a run again, and write the record."""
         self.errors.pop(run.path, None)
         if error is not None:
             self.errors[run.path] = error
@@ -75,7 +73,6 @@ class SweepRecord:
         self.write()
 
     def is_done(self, run: Run) -> bool:
-        """Whether every requested stage is finished."""
         return not self._stages[run.path]["open"]
 
     def _look(self, run: Run) -> dict[str, Any]:

@@ -93,7 +93,6 @@ def _drawn(problems: Sequence[Problem], recipe: Recipe, limit: int) -> dict[str,
 def _shares(
     context: Context, names: tuple[str, str], section: Evaluate, asked: Mapping[str, Sequence[Problem]], out: Path
 ) -> dict[str, Any]:
-    """Accuracy with and without results, over all questions and by task."""
     if not any(asked.values()):
         return {}
     found = {}

@@ -44,7 +44,6 @@ _WAYS: dict[str, tuple[str, ...]] = {
 
 
 def cut(tokenizer: Any, text: str = PROBE) -> tuple[str, ...]:
-    """The pieces of a text before BPE."""
     before = tokenizer.backend_tokenizer.pre_tokenizer
     return tuple(text[start:end] for _, (start, end) in before.pre_tokenize_str(text)) if before is not None else (text,)
 
@@ -130,7 +129,6 @@ def _config(model: Path) -> dict[str, Any]:
 
 
 def _describe(writer: Any, config: Mapping[str, Any], model: Path, kind: Kind) -> None:
-    """The architecture's parameters in llama.cpp's form."""
     import gguf
 
     heads = config["num_attention_heads"]

@@ -74,7 +74,6 @@ TEACHER = "bundled:qwen2.5-coder-1.5b-instruct"
 
 
 def test_share(rows: int) -> Choice:
-    """How many rows are set aside for the test."""
     wanted = max(round(TEST_SHARE * rows), TEST_FEWEST)
     most = max(1, int(TEST_LARGEST_SHARE * rows))
     taken = min(wanted, TEST_MOST, most)
@@ -88,7 +87,6 @@ def test_share(rows: int) -> Choice:
 
 
 def held_out(rows: int, tested: int) -> Choice:
-    """The share of the training questions that is held out."""
     rest = max(1, rows - tested)
     low, high = HELD_OUT_SHARES
     share = round(min(max(HELD_OUT / rest, low), high if rows >= FEW_ROWS else HELD_OUT_OF_FEW), 2)
@@ -110,7 +108,6 @@ def answer(facts: Facts) -> Choice:
 
 
 def segments(facts: Facts) -> list[Choice]:
-    """Where a step ends, and whether options are one step."""
     names = {"ordinal": "step numbers", "line": "lines", "sentence": "sentences", "option": "options", "function": "function"}
     rules = sorted(facts.found.rules.items(), key=lambda item: -item[1])
     counts = ", ".join(f"{count:,} by {names.get(rule, rule)}" for rule, count in rules)
@@ -133,7 +130,6 @@ def embeddings(facts: Facts) -> list[Choice]:
 
 
 def codebook(steps: int, guessed: bool = False) -> Choice:
-    """How many functional tokens."""
     wanted = max(1, steps // STEPS_A_TOKEN)
     size = min(max(1 << (wanted.bit_length() - 1), SMALLEST), LARGEST, max(1, steps))
     about = "about " if guessed else ""
@@ -209,7 +205,6 @@ def longest_row(tokens: int) -> list[Choice]:
 
 
 def caps(found: TaskCheck, exact: bool) -> list[Choice]:
-    """How long answers may be."""
     more, about = (1.0, "") if exact else (COUNTED_IN_WORDS, "about ")
     prose, trace = found.rationale_tokens_longest, found.trace_tokens_longest
     max_new_tokens = _up(prose * TEXT_MARGIN * more + 8, 16)

@@ -96,7 +96,6 @@ def look(recipe: Recipe, count: CountTokens) -> Facts:
 
 
 def of_good_length(steps: Steps) -> bool:
-    """Whether a rationale has neither too few steps nor too many."""
     return len(steps.segments) >= FEWEST_STEPS and (steps.rule == "function" or len(steps.segments) <= MOST_STEPS)
 
 

@@ -173,7 +173,6 @@ def _trained_on(text: str, count: CountTokens | None = None) -> tuple[int, TaskC
 
 
 def _notes(facts: Facts, file: str, model: str, parameters: int | None, rows: int, recipe: Recipe) -> Sequence[str]:
-    """A sentence for each thing that does not fit."""
     notes = []
     if facts.bare:
         notes.append(

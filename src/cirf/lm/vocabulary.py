@@ -201,6 +201,5 @@ def matrices(model: Any) -> list[torch.nn.Parameter]:
 
 
 def is_tied(model: Any) -> bool:
-    """Whether input and output embeddings are one matrix."""
     head = model.get_output_embeddings()
     return head is not None and head.weight is model.get_input_embeddings().weight

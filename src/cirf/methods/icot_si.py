@@ -91,20 +91,16 @@ class InternalisedCot(semcot.ReleaseForm):
     }
 
     def settle(self, tokenizer: Any, training: bool) -> None:
-        """The release's prompt, if its form is set."""
         if self._legacy:
             tokenizer.chat_template = semcot.settled(tokenizer.chat_template)
 
     def target(self, example: Example) -> str:
-        """The whole rationale, one step a line, and the answer line: what `sft_cot` learns."""
         return prose_target(example.segments, example.problem.answer)
 
     def read(self, output: str) -> tuple[str, str]:
-        """What is left of the prose before the last answer mark, and the text after it."""
         return read_prose(output)
 
     def cap(self, task: Task, section: Evaluate) -> int:
-        """The task's cap of an answer and the answer mark, or the release's."""
         return super().cap(task, section) + (0 if self._legacy else MARK_CAP)
 
     def curriculum(

@@ -57,12 +57,10 @@ class Pause(semcot.Placeholders):
     filling = PAUSE
 
     def __init__(self, recipe: Recipe, settings: Any = None) -> None:
-        """The token is new where there is one."""
         super().__init__(recipe, settings)
         self.tokens = (PAUSE,) if self.settings.n and self.filling == PAUSE else ()
 
     def settle(self, tokenizer: Any, training: bool) -> None:
-        """Pauses in every prompt."""
         text = self.filling * self.count(training)
         if self._legacy:
             tokenizer.chat_template = semcot.settled(tokenizer.chat_template, text)

@@ -57,7 +57,6 @@ SCORED_BY = "cirf_full"
 
 
 def names() -> tuple[str, ...]:
-    """Every method's name."""
     return tuple(METHODS)
 
 

@@ -47,7 +47,6 @@ class ReleaseForm(Method):
         self.ends = not self._legacy
 
     def cap(self, task: Task, section: Evaluate) -> int:
-        """The task's cap of an answer, or the release's."""
         return CAP if self._legacy else task.cap
 
 
@@ -58,11 +57,9 @@ class Placeholders(ReleaseForm):
     places = ""
 
     def count(self, training: bool) -> int:
-        """How many places a prompt has."""
         own = self.settings
         return int(own.n if training or own.answered is None else own.answered)
 
     def caveats(self) -> tuple[str, ...]:
-        """That it answers with a number of places it was not trained with."""
         n, answered = self.settings.n, self.count(training=False)
         return () if answered == n else (f"asked with {answered} and trained with {n} {self.places}: never seen in training",)

@@ -120,7 +120,6 @@ async def _answer(request: Request, body: ChatRequest, job: Job, engine: Engine,
 
 
 def _answer_errors(app: FastAPI) -> None:
-    """Every error comes back as a refusal."""
 
     @app.exception_handler(Refusal)
     async def refused(request: Request, refusal: Refusal) -> Response:
@@ -235,7 +234,6 @@ class Stream(StreamingResponse):
         self._job = job
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the stream."""
         try:
             await super().__call__(scope, receive, send)
         finally:

@@ -53,7 +53,6 @@ class Completion:
             self._ballot = ballot(self._election, answers, self._job.count)
 
     def places(self) -> Sequence[int]:
-        """Which of the job's answers are choices of the response."""
         return [self.chosen] if self._votes else range(self._job.count)
 
     def whole(self, explained: Sequence[Sequence[TokenChoice]] | None) -> dict[str, Any]:
@@ -68,7 +67,6 @@ class Completion:
         return self._about | body
 
     def opening(self) -> dict[str, Any]:
-        """The first chunk of a stream."""
         delta = {"role": "assistant", "content": ""}
         return self._chunk([self._choice(index, delta) for index in range(len(self._readers))])
 
@@ -83,7 +81,6 @@ class Completion:
         return [self._chunk([]) | {"cirf": {"votes": {"asked": self._job.count, "given": finished}}}]
 
     def ending(self, explained: Sequence[Sequence[TokenChoice]] | None, usage: bool) -> list[dict[str, Any]]:
-        """The last chunks of a stream."""
         chunks = self._deltas(True)
         last = [self._choice(index, {}) | self._ending(index, place, explained) for index, place in enumerate(self.places())]
         chunks.append(self._chunk(last) | {"cirf": self._own()})

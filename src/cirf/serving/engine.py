@@ -75,7 +75,6 @@ class Job:
 
     @property
     def over(self) -> bool:
-        """Whether nothing more will come."""
         return self.ended is not None
 
     def cancel(self) -> None:

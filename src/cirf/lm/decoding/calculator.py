@@ -45,7 +45,6 @@ class Calculator:
         self._width: int | None = None
 
     def fresh(self) -> Calculator:
-        """One for another batch."""
         made = copy.copy(self)
         made._width = None
         return made

@@ -137,7 +137,6 @@ class RoundCriterion:
         self._rows, self._on_step = list(range(count)), on_step
 
     def select(self, rows: Sequence[int]) -> None:
-        """Only these rows go on."""
         self._rows, self.over = [self._rows[row] for row in rows], [self.over[row] for row in rows]
 
     def __call__(self, input_ids: torch.Tensor, scores: Any, **more: Any) -> torch.Tensor:

@@ -70,7 +70,6 @@ class _Draw:
         self.generators, self.top_p = generators, top_p
 
     def select(self, rows: list[int]) -> None:
-        """Only these rows go on."""
         self.generators = [self.generators[row] for row in rows]
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:

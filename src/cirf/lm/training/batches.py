@@ -183,7 +183,6 @@ class LengthSampler(torch.utils.data.Sampler[int]):
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Called by the training loop before each epoch."""
         self.epoch = epoch
 
     def __len__(self) -> int:

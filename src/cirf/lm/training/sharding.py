@@ -81,7 +81,6 @@ def shard(model: Any, base: Any, full: bool, device: str) -> None:
 
 
 def is_sharded(model: Any) -> bool:
-    """Whether `shard` was called on it."""
     return any(isinstance(parameter, DTensor) for parameter in model.parameters())
 
 
@@ -144,7 +143,6 @@ def load_optimizer(optimizer: Any, state: Mapping[str, Any]) -> None:
 
 
 def blank_copy(model: Any) -> Any:
-    """The same model without memory for its weights."""
     memo: dict[int, Any] = {}
     for parameter in model.parameters():
         memo[id(parameter)] = nn.Parameter(torch.empty_like(parameter, device="meta"), requires_grad=parameter.requires_grad)
@@ -152,7 +150,6 @@ def blank_copy(model: Any) -> Any:
 
 
 def fill(model: Any, weights: Mapping[str, torch.Tensor]) -> None:
-    """Give a blank model its weights, by their names."""
     fresh = {id(parameter): nn.Parameter(weights[name], requires_grad=False) for name, parameter in model.named_parameters()}
     for module in model.modules():
         for name, parameter in list(module.named_parameters(recurse=False, remove_duplicate=False)):

@@ -122,7 +122,6 @@ class CirfFull(Method):
     quiet = frozenset({"at_most", "codes", "start", "subjects", *CalculatorSettings.model_fields})
 
     def __init__(self, recipe: Recipe, settings: Any = None) -> None:
-        """Take the token names from the recipe."""
         super().__init__(recipe, settings)
         self._delimiters = recipe.vocabulary.delimiters
         self._opened = recipe.vocabulary.opening == "prompt"
@@ -154,11 +153,9 @@ class CirfFull(Method):
             )
 
     def retrace(self, traces: Sequence[Trace]) -> list[Trace]:
-        """The traces with other codes, where it is a control."""
         return recoded(traces, self.settings.codes, self._size, self._seed)
 
     def target(self, example: Example) -> str:
-        """The trace between its delimiters, and the answer right after."""
         from cirf.lm.vocabulary import token_names, write_trace
 
         trace = example.trace
@@ -170,30 +167,25 @@ class CirfFull(Method):
         return written.removeprefix(names.start) if self._opened else written
 
     def settle(self, tokenizer: Any, training: bool) -> None:
-        """The opening delimiter at the head of every answer, if the prompt holds it."""
         from cirf.lm.vocabulary import token_names
 
         if self._opened:
             tokenizer.chat_template = at_head_of_answer(tokenizer.chat_template, token_names(0, self._delimiters).start)
 
     def well_formed(self, output: str) -> bool | None:
-        """One closed trace, and an answer after it."""
         from cirf.lm.vocabulary import is_closed, token_names
 
         return is_closed(output, token_names(self._size, self._delimiters))
 
     def read(self, output: str) -> tuple[str, str]:
-        """The span between the delimiters, and what follows it."""
         from cirf.lm.vocabulary import read_trace, token_names
 
         return read_trace(output, token_names(self._size, self._delimiters))
 
     def cap(self, task: Task, section: Evaluate) -> int:
-        """The recipe's cap of a trace and the task's of an answer."""
         return section.max_trace_tokens + task.cap
 
     def steer(self, model: Any, tokenizer: Any) -> Steer:
-        """Processors that constrain answers to the form of traces, and the calculator, if set."""
         counted = calculating(tokenizer) if calculates(self.settings) else tuple
         if not formed(self.settings):
             return counted
@@ -259,7 +251,6 @@ class CirfBare(CirfFull):
     summary = "functional tokens without any result"
 
     def target(self, example: Example) -> str:
-        """The functional tokens between their delimiters, and the answer right after."""
         trace = example.trace
         return super().target(replace(example, trace=replace(trace, results=("",) * len(trace.codes))))
 

@@ -67,11 +67,9 @@ class CirfSelf(CirfFull):
         return list(traces)
 
     def needs(self) -> tuple[str, ...]:
-        """The method that is sampled."""
         return (self.settings.of,)
 
     def prepared_by(self, recipe: Recipe) -> dict[str, Any]:
-        """What of the recipe decides the samples, besides the model."""
         return {
             "sampled": get(self.settings.of, recipe).identity,
             "evaluate": recipe.evaluate.model_dump(include={"batch_size", *self.caps}),

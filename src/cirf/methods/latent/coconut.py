@@ -92,7 +92,6 @@ class ThinkingMethod(Method):
             )
 
     def settle(self, tokenizer: Any, training: bool) -> None:
-        """The mark that begins thoughts at the head of every answer."""
         if self.latents:
             tokenizer.chat_template = at_head_of_answer(tokenizer.chat_template, BEGIN)
 
@@ -161,7 +160,6 @@ class Coconut(ThinkingMethod):
             )
 
     def target(self, example: Example) -> str:
-        """The whole rationale, one step a line, and the answer line: what `sft_cot` learns, and stage 0."""
         return _target(example.segments, example.problem.answer)
 
     def read(self, output: str) -> tuple[str, str]:
@@ -183,13 +181,11 @@ class Coconut(ThinkingMethod):
         return made
 
     def objective(self, model: Any, source: Path | str) -> Objective:
-        """Cross-entropy of the text after the thoughts, with gradients through all of them."""
         from cirf.methods.latent.loss import LatentObjective
 
         return LatentObjective()
 
     def keep(self, folder: Path, objective: Objective | None) -> None:
-        """How many thoughts it has, for whoever loads the model."""
         if self.latents:
             from cirf.methods.latent.decode import LatentSettings
 

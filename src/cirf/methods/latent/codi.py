@@ -107,7 +107,6 @@ class Codi(ThinkingMethod):
         return (before.strip(), after) if found else ("", output)
 
     def cap(self, task: Task, section: Evaluate) -> int:
-        """The task's cap of an answer, and as much as its words can take where it writes them."""
         return task.cap + (0 if self._given else len(self.settings.anchor))
 
     def curriculum(
@@ -139,7 +138,6 @@ class Codi(ThinkingMethod):
         return Distillation(projector, self.settings.gamma, self.settings.rho)
 
     def keep(self, folder: Path, objective: Objective | None) -> None:
-        """How many thoughts it has, and their projector."""
         if self.latents:
             from cirf.methods.latent.decode import LatentSettings
             from cirf.methods.latent.loss import Distillation

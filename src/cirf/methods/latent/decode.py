@@ -51,7 +51,6 @@ class LatentSettings:
     projector: int = 0
 
     def save(self, folder: Path) -> None:
-        """Write it to a model's folder."""
         write_atomic(folder / _FILE, to_json(asdict(self)))
 
 

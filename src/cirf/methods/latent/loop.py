@@ -61,7 +61,6 @@ class Projector(torch.nn.Module):
         return made
 
     def save(self, folder: Path) -> None:
-        """Write it to a model's folder."""
         path = folder / _FILE
         path.parent.mkdir(exist_ok=True)
         save_file({name: value.detach().cpu().contiguous() for name, value in self.state_dict().items()}, path)

@@ -229,11 +229,9 @@ class DistillationCurriculum:
         return self._train[index]
 
     def fresh(self, update: int) -> bool:
-        """Never."""
         return False
 
     def summary(self) -> dict[str, Any]:
-        """How many thoughts there are, and of how many rows the teacher reads a step."""
         return {"kind": "distillation", "thoughts": self._form.thoughts, "rows_with_steps": self._read}
 
     def _row(self, pair: CurriculumRow, training: bool) -> Feature:

@@ -140,11 +140,9 @@ class SimCot(Method):
     def curriculum(
         self, train: Sequence[CurriculumRow], validation: Sequence[CurriculumRow], tokenizer: Any, epochs: float, updates: int
     ) -> Curriculum | None:
-        """The host's, its rows with the decoder's targets."""
         return self.host.curriculum(train, validation, tokenizer, epochs, updates)
 
     def objective(self, model: Any, source: Path | str) -> Objective:
-        """The host's, and the decoder's loss."""
         from cirf.methods.latent.loss import ExplainedObjective, LatentObjective, StepDecoder, copied
 
         decoder = copied(model) if self.settings.decoder == "copy" else StepDecoder()

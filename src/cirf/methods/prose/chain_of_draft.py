@@ -54,7 +54,6 @@ class ChainOfDraft(Prose):
     summary = "the untrained backbone, shown worked examples whose steps are drafts of at most five words"
 
     def prompt(self, problem: Problem, task: Task) -> str:
-        """The instruction, the worked examples of the problem's part of the task, and the question."""
         return f"{_opening(task, problem.subset)} {task.render(problem)}"
 
     def openings(self, task: Task) -> tuple[str, ...]:

@@ -76,7 +76,6 @@ class SentenceEncoder(torch.nn.Module):
         return made
 
     def train(self, mode: bool = True) -> SentenceEncoder:
-        """It has no other mode."""
         return super().train(False)
 
 

@@ -59,7 +59,6 @@ class GuidedMethod(semcot.Placeholders):
     lead = ""
 
     def __init__(self, recipe: Recipe, settings: Any = None) -> None:
-        """The guide is chosen by the recipe's backbone where the settings name none."""
         super().__init__(recipe, settings)
         named = self.settings.guide or GUIDES.get(recipe.backbone.model, recipe.backbone.model)
         path = user_path(named)
@@ -69,7 +68,6 @@ class GuidedMethod(semcot.Placeholders):
         self._holder = ""
 
     def settle(self, tokenizer: Any, training: bool) -> None:
-        """Places for vectors after every question."""
         from cirf.methods.soft.prompts import placeholder
 
         self._holder = placeholder(tokenizer)
@@ -85,7 +83,6 @@ class GuidedMethod(semcot.Placeholders):
 
     @property
     def latents_answering(self) -> int:
-        """As many as ``answered`` says."""
         return self.count(training=False)
 
     def prepared_by(self, recipe: Recipe) -> dict[str, Any]:
@@ -102,7 +99,6 @@ class GuidedMethod(semcot.Placeholders):
         return [frame.text(encode(tokenizer, prompt_text(tokenizer, text))) for text in prompts]
 
     def beginnings(self, model: Any, tokenizer: Any, source: Path | str) -> Prefiller | None:
-        """The vectors of its guide, which reads the question first."""
         from cirf.methods.saved import saved_beginnings
 
         return saved_beginnings(Path(source), model, tokenizer)

@@ -97,7 +97,6 @@ class SemCot(GuidedMethod):
     }
 
     def prepared_by(self, recipe: Recipe) -> dict[str, Any]:
-        """The longest row, and who writes short rationales where a model does."""
         details = super().prepared_by(recipe) | {"max_length": recipe.finetune.max_length}
         if self.settings.short_by == "llm" and self.settings.alpha:
             writer = recipe.results.writer
@@ -258,7 +257,6 @@ class SemCot(GuidedMethod):
         return SemanticObjective(self._id, source, encoder, meant, self.settings.alpha)
 
     def objective(self, model: Any, source: Path | str) -> Objective:
-        """The whole loss, through all of the guide."""
         from safetensors.torch import load_file
 
         from cirf.methods.soft.encoder import SentenceEncoder
@@ -281,7 +279,6 @@ class SemCot(GuidedMethod):
         return objective
 
     def keep(self, folder: Path, objective: Objective | None) -> None:
-        """The guide as a separate model in its own folder, its map and its learned vector."""
         from cirf.lm.saving import save_model
         from cirf.methods.soft.guide import OWN, SoftPromptSettings, fingerprint, save_soft
 

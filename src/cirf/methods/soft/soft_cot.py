@@ -67,7 +67,6 @@ class SoftCot(GuidedMethod):
     }
 
     def __init__(self, recipe: Recipe, settings: Any = None) -> None:
-        """The backbone is frozen unless the settings say otherwise."""
         super().__init__(recipe, settings)
         self.lead = self.settings.lead
         self.frozen = self.settings.backbone == "frozen"
@@ -75,15 +74,12 @@ class SoftCot(GuidedMethod):
         self.caps = ("max_new_tokens",) if self._reasons else ()
 
     def target(self, example: Example) -> str:
-        """The bare answer, or one step a line and the answer line."""
         return prose_target(example.segments, example.problem.answer) if self._reasons else example.problem.answer
 
     def read(self, output: str) -> tuple[str, str]:
-        """All of it, or the prose before the last answer mark and the text after it."""
         return read_prose(output) if self._reasons else ("", output)
 
     def cap(self, task: Task, section: Evaluate) -> int:
-        """The cap of an answer, or the recipe's of prose."""
         return section.max_new_tokens if self._reasons and not self._legacy else super().cap(task, section)
 
     def prepare(self, material: PreparationData) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -114,7 +110,6 @@ class SoftCot(GuidedMethod):
         return rows, {"guide": self.guide, "fingerprint": fingerprint(guide.model), "questions": len(names)}
 
     def objective(self, model: Any, source: Path | str) -> Objective:
-        """Cross-entropy of the target, through the map."""
         from safetensors.torch import load_file
 
         from cirf.methods.soft.loss import FrozenGuideVectors, SoftObjective
@@ -125,7 +120,6 @@ class SoftCot(GuidedMethod):
         return SoftObjective(self._id, FrozenGuideVectors(states, range(len(states)), width, self._seed))
 
     def keep(self, folder: Path, objective: Objective | None) -> None:
-        """The map, and who its guide is."""
         from cirf.methods.soft.guide import SoftPromptSettings, save_soft
 
         assert self.prepared is not None and objective is not None

@@ -90,7 +90,6 @@ class TokenSkip(Prose):
             raise CirfError(f"{self.name}: {settings.scorer} uses no model, so scorer_model has no effect; remove it")
 
     def caveats(self) -> tuple[str, ...]:
-        """That it answers at a ratio it was not trained at."""
         ratio, taught = self.settings.ratio, self.settings.ratios
         return () if ratio in taught else (f"asked for ratio {ratio:g}, which was not trained",)
 
@@ -99,12 +98,10 @@ class TokenSkip(Prose):
         return self.prompt(example.problem, task) + _asking((example.prepared or {}).get("ratio", 1.0))
 
     def settle(self, tokenizer: Any, training: bool) -> None:
-        """Every question asks for the ratio, once training is over."""
         if not training and (asking := _asking(self.settings.ratio)):
             tokenizer.chat_template = around_turn(tokenizer.chat_template, "", asking)
 
     def target(self, example: Example) -> str:
-        """What is left of the rationale, then the answer line."""
         text = "\n".join(example.segments) if example.prepared is None else example.prepared["text"]
         return prose_target([text] if text else [], example.problem.answer)
 
@@ -143,7 +140,6 @@ class TokenSkip(Prose):
         return rows, {"scorer": self.settings.scorer, "ratios": details, "note": note}
 
     def _texts(self, material: PreparationData) -> list[Solution]:
-        """The rationales as the scorer is to read them."""
         found = ((material.problems[steps.problem], "\n".join(steps.segments)) for steps in material.steps)
         return [Solution(problem.question, text, problem.answer) for problem, text in found]
 
