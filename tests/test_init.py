@@ -14,7 +14,7 @@ import tinyrun
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cirf.fitting import Choice, draft
+from cirf.fitting.choices import Choice, draft
 from cirf.fitting.fit import name_of
 from cirf.methods import get
 from cirf.recipe.load import parse

@@ -38,59 +38,34 @@ Data = Annotated[
     Path | None, Option("--data", metavar="DIR", help="Folder of benchmark data: TASK/SPLIT.jsonl, rationales/*.jsonl.")
 ]
 Out = Annotated[
-    Path | None, Option("--out", metavar="DIR", help="The run's folder (default: runs/NAME, with --limit runs/NAME-limit-N).")
+    Path | None, Option("--out", metavar="DIR", help="The folder (default: runs/NAME, with --limit runs/NAME-limit-N).")
 ]
 Limit = Annotated[
-    int | None,
-    Option(
-        "--limit", min=1, metavar="N", help="At most N training and N test problems a task, and one codebook of at most N codes."
-    ),
+    int | None, Option("--limit", min=1, metavar="N", help="At most N training and N test problems a task, and N codes.")
 ]
 Until = Annotated[
-    str | None,
-    Option(
-        "--until",
-        metavar="STAGE",
-        help="Stop after this stage (see `cirf status`); a kind, such as models, means all stages of that kind.",
-    ),
+    str | None, Option("--until", metavar="STAGE", help="Stop after this stage (see `cirf status`), or kind: models.")
 ]
 Columns = Annotated[
-    str | None,
-    Option(
-        "--columns",
-        metavar="A=B,...",
-        help="Columns of your file that are not detected: question=exercise,answer=key,rationale=worked.",
-    ),
+    str | None, Option("--columns", metavar="A=B,...", help="Columns that are not detected: question=exercise,answer=key.")
 ]
 Json = Annotated[bool, Option("--json", help="One JSON document on standard output.")]
 TrustCode = Annotated[
     bool, Option("--trust-remote-code", help="Run Python code that comes with the model or run. Only for sources you trust.")
 ]
-TrustDry = Annotated[
-    bool,
-    Option(
-        "--trust-remote-code",
-        help="With --dry-run: run Python code that the recipe names or that comes with its model, as the run would.",
-    ),
-]
+TrustDry = Annotated[bool, Option("--trust-remote-code", help="With --dry-run: run Python code of the recipe or its model.")]
 AllowEnv = Annotated[
     list[str] | None,
-    Option(
-        "--allow-env",
-        metavar="NAME",
-        help="Environment variable that the recipe may send as an API key, whatever its name. Repeatable.",
-    ),
+    Option("--allow-env", metavar="NAME", help="Environment variable that may be sent as an API key. Repeatable."),
 ]
 Forbid = Annotated[
     list[str] | None, Option("--forbid", metavar="CODE", help="Never write this functional token, such as 7. Repeatable.")
 ]
 AtMost = Annotated[
-    list[str] | None,
-    Option("--at-most", metavar="CODE=N", help="Write this functional token at most N times an answer. Repeatable."),
+    list[str] | None, Option("--at-most", metavar="CODE=N", help="Write this functional token at most N times. Repeatable.")
 ]
 Tasks = Annotated[
-    str | None,
-    Option("--tasks", metavar="A,B", help="Names (see `cirf tasks`) or files (mine.jsonl, mytask.py). Default: a run's own."),
+    str | None, Option("--tasks", metavar="A,B", help="Names (see `cirf tasks`) or files: a.jsonl, a.py. Default: a run's own.")
 ]
 Protocol = Annotated[
     str, Option("--protocol", help="quick, full or paper (see docs/reference/evaluation.md), or own: as the recipe says.")
@@ -99,11 +74,18 @@ EvaluationOut = Annotated[
     Path | None, Option("--out", metavar="DIR", help="The evaluation's folder (default: one for each set of options).")
 ]
 TestLimit = Annotated[int | None, Option("--limit", min=1, metavar="N", help="At most N test problems a task.")]
+Methods = Annotated[
+    list[str] | None, Option("--method", help="How to prompt and read (see `cirf methods`), or a run's own. Repeatable.")
+]
 Quiet = Annotated[bool, Option("--quiet", help="No progress on standard error.")]
 
 
 def _say(line: str) -> None:
     typer.echo(line, err=True)
+
+
+def _listed(text: str | None) -> tuple[str, ...]:
+    return tuple(name.strip() for name in (text or "").split(",") if name.strip())
 
 
 def _share_cores(quiet: bool) -> None:
@@ -153,14 +135,9 @@ def sweep(
     file: Annotated[
         str | None, Argument(help="A sweep file, or the name of a shipped one (see --list).", show_default=False)
     ] = None,
-    sets: Annotated[
-        list[str] | None, Option("--set", metavar="A.B=C", help="Override a key of the recipe in every run. Repeatable.")
-    ] = None,
+    sets: Sets = None,
     data: Data = None,
-    out: Annotated[
-        Path | None,
-        Option("--out", metavar="DIR", help="The sweep's folder (default: runs/NAME, with --limit runs/NAME-limit-N)."),
-    ] = None,
+    out: Out = None,
     only: Annotated[list[str] | None, Option("--only", metavar="PART", help="Run only this part. Repeatable.")] = None,
     until: Until = None,
     limit: Limit = None,
@@ -303,12 +280,7 @@ def evaluate(
             "--votes", metavar="N,M", help="Also answer by majority vote over this many sampled answers, such as 8 or 1,2,4,8."
         ),
     ] = None,
-    method: Annotated[
-        list[str] | None,
-        Option(
-            "--method", help="How the model is prompted and read (see `cirf methods`); for a run, which to evaluate. Repeatable."
-        ),
-    ] = None,
+    method: Methods = None,
     sets: Sets = None,
     data: Data = None,
     out: EvaluationOut = None,
@@ -324,9 +296,8 @@ def evaluate(
     from cirf.endpoints.requests import allow
 
     allow(allow_env or [])
-    named = tuple(name.strip() for name in tasks.split(",") if name.strip()) if tasks else ()
     run_and_report(
-        EvaluateOptions(model, named, protocol, votes, tuple(method or ()), sets or [], data, out, limit), quiet, as_json
+        EvaluateOptions(model, _listed(tasks), protocol, votes, tuple(method or ()), sets or [], data, out, limit), quiet, as_json
     )
 
 
@@ -349,10 +320,7 @@ def probe(
     ] = "follow",
     tasks: Tasks = None,
     protocol: Protocol = "quick",
-    method: Annotated[
-        list[str] | None,
-        Option("--method", help="How the model is prompted; for a run, which to probe (default: all possible). Repeatable."),
-    ] = None,
+    method: Methods = None,
     sets: Sets = None,
     data: Data = None,
     out: EvaluationOut = None,
@@ -368,9 +336,8 @@ def probe(
     from cirf.endpoints.requests import allow
 
     allow(allow_env or [])
-    named = tuple(name.strip() for name in tasks.split(",") if name.strip()) if tasks else ()
     probes = parse_probes(kinds, truncate, results)
-    options = EvaluateOptions(model, named, protocol, None, tuple(method or ()), sets or [], data, out, limit, probes)
+    options = EvaluateOptions(model, _listed(tasks), protocol, None, tuple(method or ()), sets or [], data, out, limit, probes)
     run_and_report(options, quiet, as_json)
 
 
@@ -493,7 +460,7 @@ def lm_eval(
     """Write tasks for lm-evaluation-harness and inspect_ai."""
     from cirf.commands.export import lm_eval as write
 
-    write(out, tuple(name.strip() for name in tasks.split(",") if name.strip()), method, choice, sets or [], data, limit, as_json)
+    write(out, _listed(tasks), method, choice, sets or [], data, limit, as_json)
 
 
 @app.command()

@@ -111,7 +111,7 @@ def execute(
         if not all(settled(partial(is_intact, context.folder, stage)) for stage in stages):
             model_checks.check_backbone(context, stages)
         if not is_main():
-            _bring_up_to_date(context, stages, _nothing, sharing)
+            _bring_up_to_date(context, stages, lambda line: None, sharing)
         else:
             with context.folder.alone():
                 save_recipe(context)
@@ -179,10 +179,6 @@ def _take(folder: RunFolder, stage: StagePlan, sharing: Sharing, say: Callable[[
         say(f"{stage.name}: taken over from {other.root}")
         return
     sharing.begins(stage.name, key, None)
-
-
-def _nothing(line: str) -> None:
-    """The output of processes other than the main one."""
 
 
 def save_recipe(context: Context) -> None:

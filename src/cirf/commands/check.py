@@ -15,11 +15,10 @@ from typing import Any
 from cirf.commands.run import with_data
 from cirf.cpu.memory import free_memory
 from cirf.errors import CirfError
-from cirf.fitting import Updates, fit, size_in_name, updates_of
 from cirf.fitting.choices import suited
-from cirf.fitting.cost import parameter_count
+from cirf.fitting.cost import Updates, parameter_count, size_in_name, updates_of
 from cirf.fitting.facts import BETTER, FEWEST_STEPS, MOST_STEPS, best_rule, of_good_length
-from cirf.fitting.fit import FEW
+from cirf.fitting.fit import FEW, fit
 from cirf.progress import print_table, printable, write_line
 from cirf.rationales.check import MOST_CHARACTERS, TaskCheck, some
 from cirf.rationales.check import check as look

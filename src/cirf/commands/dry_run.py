@@ -11,8 +11,7 @@ from cirf.assets import resolve
 from cirf.cpu.memory import free_memory
 from cirf.endpoints.requests import asked_by, describe
 from cirf.errors import CirfError
-from cirf.fitting import updates_of
-from cirf.fitting.cost import GIB, in_hours, operations, parameter_count, speed, training_memory
+from cirf.fitting.cost import GIB, in_hours, operations, parameter_count, speed, training_memory, updates_of
 from cirf.methods import learners
 from cirf.methods.base import Method
 from cirf.progress import Progress

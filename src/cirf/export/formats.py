@@ -70,13 +70,7 @@ _IGNORED = [r"(?<=\d),(?=\d{3})", r"^\$", r"%$", r"\.0*$"]
 
 
 def write_task(
-    folder: Path,
-    name: str,
-    task: Task,
-    problems: Sequence[Problem],
-    form: Form,
-    method: Method,
-    section: Evaluate,
+    folder: Path, name: str, task: Task, problems: Sequence[Problem], form: Form, method: Method, section: Evaluate
 ) -> str:
     """Write ``cirf_NAME[_METHOD][_choice].yaml`` and its rows, and where answers are generated ``.py`` for inspect_ai; returns
     the task's name in the harness.

@@ -17,51 +17,12 @@ from typing import Literal
 
 from cirf.assets.hub import quiet, without_bars
 from cirf.errors import CirfError
+from cirf.lm.backbone import check_weights
 from cirf.recipe.load import for_others, load
 from cirf.store.files import parse_json, to_json
 from cirf.store.jsonl import numbered_rows
 from cirf.store.paths import places_in, without_folders
 from cirf.store.run_folder import record
-
-_INDEX = "model.safetensors.index.json"
-
-
-def check_weights(folder: Path) -> None:
-    """``CirfError`` where weights of the model in a folder are missing, or a file of them is truncated or invalid."""
-    index = folder / _INDEX
-    if not index.is_file():
-        path = folder / "model.safetensors"
-        if not path.is_file():
-            raise CirfError(f"{folder}: no finished model, {path.name} is missing; name a model that was trained")
-        _names(path)
-        return
-    try:
-        places: dict[str, str] = dict(parse_json(index.read_text(encoding="utf-8"))["weight_map"])
-    except (ValueError, KeyError, TypeError):
-        raise CirfError(f"{index}: damaged, so the weights cannot be found; save the model again") from None
-    for name in sorted(set(places.values())):
-        path = folder / name
-        if Path(name).name != name or not path.is_file():
-            raise CirfError(f"{folder}: no finished model, {name} is missing; copy all files of the model here")
-        there = _names(path)
-        for weight, place in places.items():
-            if place == name and weight not in there:
-                raise CirfError(f"{path}: lacks {weight}, which {_INDEX} names; save the model again")
-
-
-def _names(path: Path) -> set[str]:
-    """The names of the weights in a file of safetensors, of which there are some."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="numpy") as file:
-            names = set(file.keys())
-    except (SafetensorError, OSError):
-        names = set()
-    if not names:
-        raise CirfError(f"{path}: truncated, or not safetensors; copy the file again, or train the model again")
-    return names
-
 
 CARD = "README.md"
 TRACES = "sft.jsonl"

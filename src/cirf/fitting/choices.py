@@ -6,13 +6,61 @@ Each decision is a `Choice`: a recipe's key, its value, and the reason in words,
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any
 
 from cirf.fitting.cost import Room, in_words, updates_of
-from cirf.fitting.draft import Choice
 from cirf.fitting.facts import Facts
 from cirf.rationales.check import TaskCheck
 from cirf.recipe.schema import Finetune
-from cirf.recipe.yaml import scalar
+from cirf.recipe.yaml import inline, scalar
+
+_WIDTH = 118
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A recipe's key by its dotted path (a number is a place in a list), its value, and the reason."""
+
+    key: str
+    value: Any
+    why: str
+
+
+def draft(header: Sequence[str], choices: Sequence[Choice]) -> str:
+    """The recipe of these choices as YAML, each with its reason, in their order; keys of one section must be adjacent::
+
+    # Made by hand.
+    codebook:
+      size: 32  # 1,140 steps: 35 a functional token
+    """
+    return "".join(f"{line}\n" for line in (*(f"# {line}" for line in header), *_lines(choices)))
+
+
+def _lines(choices: Sequence[Choice]) -> Iterator[str]:
+    before: list[str] = []
+    for choice in choices:
+        *above, name = choice.key.split(".")
+        opened = len([*takewhile(lambda pair: pair[0] == pair[1], zip(before, above, strict=False))])
+        mark = ""
+        for depth, part in enumerate(above):
+            if depth < opened:
+                continue
+            if part.isdigit():
+                mark = "- "
+            else:
+                yield f"{'  ' * depth}{part}:"
+        before, indent = above, "  " * len(above)
+        line = f"{indent.removesuffix('  ') + mark if mark else indent}{name}: {inline(choice.value)}"
+        commented = f"{line}  # {choice.why}"
+        if len(commented) <= _WIDTH:
+            yield commented
+        else:
+            yield f"{indent.removesuffix('  ') if mark else indent}# {choice.why}"
+            yield line
+
 
 METHODS = ("cirf_full", "sft_cot", "direct_sft")
 """The recommended form first, then its comparisons: prose, and answers alone."""

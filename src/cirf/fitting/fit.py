@@ -12,8 +12,8 @@ from statistics import fmean
 
 from cirf.errors import CirfError
 from cirf.fitting import choices
+from cirf.fitting.choices import Choice, draft
 from cirf.fitting.cost import Room, in_hours, in_words, operations, speed, training_memory, updates_of
-from cirf.fitting.draft import Choice, draft
 from cirf.fitting.facts import Facts, look
 from cirf.rationales.check import CountTokens, TaskCheck, check
 from cirf.recipe.load import parse

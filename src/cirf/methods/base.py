@@ -65,6 +65,10 @@ class PreparationData:
     answers: Callable[[str, int, float, float], Mapping[str, list[dict[str, Any]]]]
 
 
+FIXED_LR: dict[str, Any] = {"lr_scheduler_type": "constant", "warmup_steps": 0, "max_grad_norm": 1e9}
+"""Keys of training at one learning rate, without clipping, as several publications' code trains."""
+
+
 class NoSettings(Section):
     """A method that has none."""
 

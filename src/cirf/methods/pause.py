@@ -23,10 +23,7 @@ PAUSE = "<pause>"
 class PauseSettings(Section):
     n: int = key(5, "How many pauses; 0: none, which is direct_sft.", unit="tokens", ge=0)
     answered: int | None = key(
-        None,
-        "How many when answering; null: as in training. The model was not trained with another number.",
-        unit="tokens",
-        ge=0,
+        None, "How many when answering; null: as in training. The model was not trained with another number.", unit="tokens", ge=0
     )
     form: Literal["chat", "semcot"] = key(
         "chat",

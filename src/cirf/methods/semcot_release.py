@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cirf.methods.base import Method, around_turn, at_head_of_answer
+from cirf.methods.base import FIXED_LR, Method, around_turn, at_head_of_answer
 from cirf.recipe.schema import Evaluate, Lora, Override, Recipe
 from cirf.tasks.task import Task
 
@@ -20,17 +20,9 @@ CAP = 30
 
 def training(learning_rate: float) -> Override:
     """Four rows an update, one at a time; no schedule, no clipping, adapters at the queries and values alone."""
-    return Override(
-        learning_rate=learning_rate,
-        weight_decay=0.01,
-        epochs=10,
-        batch_size=1,
-        gradient_accumulation_steps=4,
-        lr_scheduler_type="constant",
-        warmup_steps=0,
-        max_grad_norm=1e9,
-        lora=Lora(rank=16, alpha=32, dropout=0.1, target_modules="q_proj,v_proj"),
-    )
+    lora = Lora(rank=16, alpha=32, dropout=0.1, target_modules="q_proj,v_proj")
+    batch: dict[str, Any] = {"batch_size": 1, "gradient_accumulation_steps": 4}
+    return Override(learning_rate=learning_rate, weight_decay=0.01, epochs=10, lora=lora, **batch, **FIXED_LR)
 
 
 def settled(template: str, latents: str = "") -> str:

@@ -131,12 +131,7 @@ def continue_generation(
 
 
 def generate_one(
-    model: Any,
-    tokenizer: Any,
-    prompt: str,
-    cap: int,
-    decoding: Decoding = GREEDY,
-    on_text: Callable[[str], None] | None = None,
+    model: Any, tokenizer: Any, prompt: str, cap: int, decoding: Decoding = GREEDY, on_text: Callable[[str], None] | None = None
 ) -> TimedOutput:
     """One answer at batch 1 with its times, tokenising and decoding included: that of `generate` for this prompt.
 

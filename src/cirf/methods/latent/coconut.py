@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import model_validator
 
 from cirf.errors import CirfError
-from cirf.methods.base import Method, Preset, at_head_of_answer
+from cirf.methods.base import FIXED_LR, Method, Preset, at_head_of_answer
 from cirf.methods.prose.cot import ANSWER_MARK, prose_target, read_prose
 from cirf.recipe.schema import Lora, Override, Recipe, Section, key
 from cirf.records import Example
@@ -120,16 +120,7 @@ class Coconut(ThinkingMethod):
         ),
         "official": Preset(
             {"stages": 3, "thoughts": 2, "stage_epochs": 3.0, "fresh_optimizer": "epoch", "rows_like": "<<"},
-            Override(
-                learning_rate=1e-4,
-                weight_decay=0.01,
-                epochs=22,
-                batch_size=32,
-                gradient_accumulation_steps=4,
-                lr_scheduler_type="constant",
-                warmup_steps=0,
-                max_grad_norm=1e9,
-            ),
+            Override(learning_rate=1e-4, weight_decay=0.01, epochs=22, batch_size=32, gradient_accumulation_steps=4, **FIXED_LR),
         ),
     }
 

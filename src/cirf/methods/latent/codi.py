@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from cirf.lm.training.objective import Curriculum, CurriculumRow, Objective
 
 
+_TRAINING: dict[str, Any] = {"learning_rate": 8e-4, "weight_decay": 0.1, "batch_size": 16, "gradient_accumulation_steps": 8}
+_TRAINING |= {"lr_scheduler_type": "cosine", "min_lr_ratio": 0.0}
+
+
 class CodiSettings(Section):
     """How many thoughts, and the weights of the losses."""
 
@@ -56,32 +60,10 @@ class Codi(ThinkingMethod):
     summary = "fine-tuned by self-distillation to reason in vectors as it does in words (needs its own decoding loop)"
     Settings = CodiSettings
     presets: ClassVar[Mapping[str, Preset]] = {
-        "paper": Preset(
-            {"thoughts": 6, "gamma": 20.0},
-            Override(
-                learning_rate=8e-4,
-                weight_decay=0.1,
-                epochs=5,
-                batch_size=16,
-                gradient_accumulation_steps=8,
-                lr_scheduler_type="cosine",
-                min_lr_ratio=0.0,
-                lora=Lora(rank=128, alpha=32),
-            ),
-        ),
+        "paper": Preset({"thoughts": 6, "gamma": 20.0}, Override(epochs=5, lora=Lora(rank=128, alpha=32), **_TRAINING)),
         "official": Preset(
             {"thoughts": 6, "gamma": 20.0, "anchor_given": False, "train_marker_rows": False},
-            Override(
-                learning_rate=8e-4,
-                weight_decay=0.1,
-                epochs=10,
-                batch_size=16,
-                gradient_accumulation_steps=8,
-                lr_scheduler_type="cosine",
-                min_lr_ratio=0.0,
-                max_grad_norm=2.0,
-                lora=Lora(rank=128, alpha=32, dropout=0.1),
-            ),
+            Override(epochs=10, max_grad_norm=2.0, lora=Lora(rank=128, alpha=32, dropout=0.1), **_TRAINING),
         ),
     }
 

@@ -127,12 +127,7 @@ def _state(model: Any, mask: torch.Tensor, places: torch.Tensor, cache: Any, **g
     nowhere = torch.empty(0, dtype=torch.long, device=mask.device)
     with only_at(model, nowhere):
         made = model(
-            attention_mask=mask,
-            position_ids=places,
-            past_key_values=cache,
-            use_cache=True,
-            output_hidden_states=True,
-            **given,
+            attention_mask=mask, position_ids=places, past_key_values=cache, use_cache=True, output_hidden_states=True, **given
         )
     return made.hidden_states[-1][:, -1], past_of(made)
 

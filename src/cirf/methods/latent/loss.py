@@ -128,11 +128,7 @@ class Distillation(LatentObjective):
             return super().collate(features, padding)
         batch, theirs = cut_at_thoughts(features, padding), collate(teachers, padding)
         batch["column"] = _before_answers(features) - torch.tensor([place_and_count(feature)[0] for feature in features])
-        return batch | {
-            "teacher": theirs["input_ids"],
-            "taught": theirs["labels"],
-            "taught_column": _before_answers(teachers),
-        }
+        return batch | {"teacher": theirs["input_ids"], "taught": theirs["labels"], "taught_column": _before_answers(teachers)}
 
     def parts(self, model: Any, batch: Batch, count: torch.Tensor | int | None) -> tuple[torch.Tensor, Thoughts | None]:
         """The loss and the student's thoughts."""

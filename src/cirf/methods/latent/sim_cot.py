@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import ValidationError, model_validator
 
 from cirf.errors import CirfError
-from cirf.methods.base import Method, Preset
+from cirf.methods.base import FIXED_LR, Method, Preset
 from cirf.methods.latent.coconut import Coconut, CoconutSettings
 from cirf.methods.latent.codi import Codi, CodiSettings
 from cirf.methods.registry import get
@@ -40,8 +40,7 @@ class SimCotSettings(Section):
         {}, "Its settings (see `cirf methods coconut`, `cirf methods codi`); they replace the preset's as a whole."
     )
     start: Literal["as_host", "host"] = key(
-        "as_host",
-        "as_host: start as the host does. host: start from the host's trained model, which uses all its vectors.",
+        "as_host", "as_host: start as the host does. host: start from the host's trained model, which uses all its vectors."
     )
     weight: float = key(1.0, "Weight of the decoder's loss.", ge=0)
     reduction: Literal["sum", "mean"] = key(
@@ -88,16 +87,7 @@ class SimCot(Method):
                 "weight": 1.0,
                 "decoder": "copy",
             },
-            Override(
-                learning_rate=1e-4,
-                weight_decay=0.01,
-                epochs=32,
-                batch_size=8,
-                gradient_accumulation_steps=8,
-                lr_scheduler_type="constant",
-                warmup_steps=0,
-                max_grad_norm=1e9,
-            ),
+            Override(learning_rate=1e-4, weight_decay=0.01, epochs=32, batch_size=8, gradient_accumulation_steps=8, **FIXED_LR),
         ),
     }
 

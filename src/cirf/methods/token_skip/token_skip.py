@@ -43,10 +43,7 @@ class SkipSettings(CalculatorSettings):
         "The scorer of words: a classifier trained to shorten texts (llmlingua2, from the hub), rules (numbers "
         "first, function words last), or chance, the control.",
     )
-    scorer_model: str | None = key(
-        None,
-        "The classifier of llmlingua2: a hub id or a folder; null: the large published one.",
-    )
+    scorer_model: str | None = key(None, "The classifier of llmlingua2: a hub id or a folder; null: the large published one.")
     ratios: tuple[Ratio, ...] = key((1.0, 0.9, 0.8, 0.7, 0.6, 0.5), "Shares of its tokens at which a rationale is trained on.")
     ratio: Ratio = key(0.5, "The share asked for when answering.")
     longest: int = key(500, "A longer rationale is not shortened.", unit="tokens", ge=1)
