@@ -182,9 +182,7 @@ def _busy(seconds: float, cores: Path) -> float:
 
 def _ticks(cores: Path) -> dict[int, tuple[int, int]]:
     """Ticks used by processes, and all ticks, of each core that this process may use; empty if the system does not count them.
-
-    The system's own work is left out: after an installation it writes files for a while.
-    """
+    The system's own work is left out: after an installation it writes files for a while."""
     try:
         lines = [line.split() for line in cores.read_text().splitlines()]
         allowed = os.sched_getaffinity(0)

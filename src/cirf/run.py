@@ -84,10 +84,8 @@ def asked_for(context: Context, until: str | Collection[str] | None = None) -> l
 
 @dataclass(frozen=True)
 class Sharing:
-    """Other runs from which finished stages may be taken over, and a callback before each stage.
-
-    ``begins`` is given the stage's name, its key, and the run it is taken from or ``None`` where it is made.
-    """
+    """Other runs from which finished stages may be taken over, and a callback before each stage. ``begins`` is given the stage's
+    name, its key, and the run it is taken from or ``None`` where it is made."""
 
     others: Sequence[RunFolder]
     begins: Callable[[str, str, RunFolder | None], None]

@@ -44,9 +44,7 @@ _FILTERED = 8  # rows from which on a table has a filter
 
 def render_analyses(summary: Mapping[str, Any], found: Mapping[str, AnalysisResult]) -> str:
     """The page's HTML. ``summary`` is the content of ``analysis.json``, ``found`` the analyses by name, for tables and pictures.
-
-    The same data gives the same bytes; it loads nothing.
-    """
+    The same data gives the same bytes; it loads nothing."""
     from markupsafe import Markup
 
     colours = {one.colour: variable(one.colour) for one in every_style()}

@@ -278,10 +278,8 @@ def _share(value: float | None) -> str:
 
 
 def init(file: str, model: str, data: Path | None, columns: str | None = None) -> None:
-    """Check a file of rows as ``cirf check`` does and print a recipe for it; problems go to standard error.
-
-    ``columns``: as of `columns_of`. ``CirfError`` where no recipe would work, or there is no such file or model.
-    """
+    """Check a file of rows as ``cirf check`` does and print a recipe for it; problems go to standard error. ``columns``: as of
+    `columns_of`. ``CirfError`` where no recipe would work, or there is no such file or model."""
     from cirf.lm.backbone import pick_device
 
     task = {"task": "jsonl", "train_file": file, "columns": columns_of(columns)}

@@ -252,10 +252,8 @@ _FEW = 4  # files of a group that are named one by one
 
 
 def get(names: Sequence[str], out: Path | None, quiet: bool, as_json: bool, files: Sequence[DataFile] | None = None) -> None:
-    """Fetch the files of these names and print a line each; ``CirfError`` at the end if any is missing.
-
-    ``files`` is the catalogue to choose from.
-    """
+    """Fetch the files of these names and print a line each; ``CirfError`` at the end if any is missing. ``files`` is the
+    catalogue to choose from."""
     if not names:
         raise CirfError("data get: name benchmarks or rationale files, or all (see `cirf data list`)")
     folder = (out or data_folder()).resolve()

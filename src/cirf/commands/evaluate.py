@@ -209,10 +209,8 @@ class AnsweringModel:
 
 
 def answering(model: str, methods: Sequence[str]) -> AnsweringModel:
-    """The model to evaluate: ``model`` is a run's folder, a model's folder, a hub id or ``bundled:NAME``.
-
-    ``CirfError`` where a method is not there, or its model is not.
-    """
+    """The model to evaluate: ``model`` is a run's folder, a model's folder, a hub id or ``bundled:NAME``. ``CirfError`` where a
+    method is not there, or its model is not."""
     folder = user_path(model)
     if not folder.exists() and is_local(model):
         raise CirfError(f"{model}: no such folder; name a run's folder, a model's folder, a hub id or bundled:NAME")
@@ -249,10 +247,8 @@ def _of_run(folder: Path, methods: Sequence[str]) -> AnsweringModel:
 
 
 def _of_trained(folder: Path, methods: Sequence[str]) -> AnsweringModel:
-    """A trained model by the recipe in its folder, as the method that it was trained by.
-
-    Code that comes with it is not run unless --set says so: the folder may be from elsewhere.
-    """
+    """A trained model by the recipe in its folder, as the method that it was trained by. Code that comes with it is not run
+    unless --set says so: the folder may be from elsewhere."""
     recipe = load(str(folder / "recipe.yaml"))
     stage = str((load_object(folder / "stage.json") or {}).get("stage", ""))
     trained_as = stage.split("/")[1] if "/" in stage else _FUNCTIONAL if functions_of(folder) else _PLAIN

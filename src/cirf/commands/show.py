@@ -155,10 +155,8 @@ _WORDS = {
 
 
 def up_to_date(folder: Path) -> frozenset[str] | None:
-    """The stages that a run's recipe asks for and that are done by it.
-
-    ``None`` if that cannot be determined, because data, a task file or a model that the recipe names is not on this machine.
-    """
+    """The stages that a run's recipe asks for and that are done by it. ``None`` if that cannot be determined, because data, a
+    task file or a model that the recipe names is not on this machine."""
     context = Context(open_run(folder), RunFolder(folder))
     try:
         planned = plans(context)

@@ -258,10 +258,8 @@ class SweepRecord:
 
 
 def sweep(name: str, asked: SweepOptions, as_json: bool, say: Callable[[str], None]) -> None:
-    """Bring every chosen run up to date and print the state of the sweep.
-
-    A run that fails is reported and skipped, and the others go on; ``CirfError`` at the end if any did.
-    """
+    """Bring every chosen run up to date and print the state of the sweep. A run that fails is reported and skipped, and the
+    others go on; ``CirfError`` at the end if any did."""
     planned = plan(name, asked)
     if not is_main():
         _others_part(planned, say)
@@ -412,11 +410,8 @@ class SweepForecast:
     """By key, the stages made, taken over or found by then."""
 
     def look(self, folder: RunFolder, plans: Sequence[StagePlan]) -> dict[str, str]:
-        """For each stage of a run, inputs first: ``done``, ``taken`` or ``made``.
-
-        This is an upper bound of the stages made: if an input comes out equal to another run's although it was requested
-        differently, later stages are taken over too.
-        """
+        """For each stage of a run, inputs first: ``done``, ``taken`` or ``made``. This is an upper bound of the stages made: if
+        an input comes out equal to another run's although it was requested differently, later stages are taken over too."""
         contents: dict[str, Content] = {}
         found: dict[str, str] = {}
         for stage in plans:

@@ -178,10 +178,8 @@ _DATA = (TRACES, "functions.json", "labels.json")  # texts by people and models 
 
 
 def check_private(parcel: Upload, folder: Path, token: str | None) -> None:
-    """``CirfError``, with file and line, if a file holds a key or a local absolute path.
-
-    ``folder`` is the parcel's folder on this machine, ``token`` the one it is sent with.
-    """
+    """``CirfError``, with file and line, if a file holds a key or a local absolute path. ``folder`` is the parcel's folder on
+    this machine, ``token`` the one it is sent with."""
     here = {str(place) + "/" for place in (Path.home(), Path.cwd(), folder.resolve().parent) if len(place.parts) > 1}
     quoted = {CARD} if TRACES in [piece.name for piece in parcel.pieces] else set()  # its card shows one of the rows
     data = quoted.union(_DATA)

@@ -94,10 +94,8 @@ def pick_device(wanted: str) -> str:
 
 
 def load_tokenizer(source: str | Path, section: schema.Backbone | None = None) -> Any:
-    """The tokenizer of a model, its chat template settled (see ``settle_template``).
-
-    ``CirfError``: nothing there, nothing that can be read as a tokenizer, or one without a vocabulary.
-    """
+    """The tokenizer of a model, its chat template settled (see ``settle_template``). ``CirfError``: nothing there, nothing that
+    can be read as a tokenizer, or one without a vocabulary."""
     from transformers import AutoTokenizer
 
     section, source = section or schema.Backbone(), locate(source)

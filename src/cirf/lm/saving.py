@@ -74,10 +74,7 @@ def _copy_processors(config: Any, folder: Path) -> None:
 
 def check_tokenizer(model: Any, tokenizer: Any) -> None:
     """Once saved, the tokenizer must cut text as it does now: transformers picks its class by the kind of model. Code that came
-    with either runs again.
-
-    ``CirfError``: it would not, or cannot be loaded.
-    """
+    with either runs again. ``CirfError``: it would not, or cannot be loaded."""
     from transformers import AutoTokenizer
 
     own_code = any(type(part).__module__.startswith("transformers_modules") for part in (tokenizer, model.config))

@@ -174,10 +174,8 @@ def add_tokens(model: Any, tokenizer: Any, names: Sequence[str], like: str | Non
 
 
 def word_rows(model: Any, tokenizer: Any, codes: np.ndarray[Any, Any], steps: Iterable[tuple[int, str]]) -> np.ndarray[Any, Any]:
-    """Of each code the mean input row of the tokens in its steps, less the mean of all steps [K x d].
-
-    ``codes`` [K x d]: the code vectors, which stay where no step has the code; ``steps``: each one's code and text.
-    """
+    """Of each code the mean input row of the tokens in its steps, less the mean of all steps [K x d]. ``codes`` [K x d]: the code
+    vectors, which stay where no step has the code; ``steps``: each one's code and text."""
     import numpy as np
 
     weight = model.get_input_embeddings().weight.detach()

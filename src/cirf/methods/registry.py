@@ -61,10 +61,8 @@ def names() -> tuple[str, ...]:
 
 
 def kind(name: str, recipe: Recipe) -> tuple[type[Method], str]:
-    """The class of a method or variant, and the hash of its file where it is a user's own (else empty).
-
-    ``CirfError`` if there is none.
-    """
+    """The class of a method or variant, and the hash of its file where it is a user's own (else empty). ``CirfError`` if there is
+    none."""
     variant = recipe.variants.get(name, Variant())
     if variant.reward is not None:
         return kind(_start(name, recipe), recipe)
@@ -92,10 +90,8 @@ def named(name: str) -> type[Method]:
 
 
 def get(name: str, recipe: Recipe) -> Method:
-    """The method or variant of that name, set up by a recipe.
-
-    ``CirfError`` if there is none, or its settings or its preset are none that it has.
-    """
+    """The method or variant of that name, set up by a recipe. ``CirfError`` if there is none, or its settings or its preset are
+    none that it has."""
     variant = recipe.variants.get(name, Variant())
     made_by, origin = kind(name, recipe)
     where = f"variants.{name}"

@@ -312,10 +312,8 @@ _LONGEST_TOKEN = 32  # characters a token has at most on average, in any text th
 
 
 def job_of(request: ChatRequest, served: ServedModel, limits: Limits) -> Job:
-    """The job of a request; takes as long as tokenising the conversation. `Refusal` if it is not possible.
-
-    A request for more tokens than an answer may have, or than the context holds after the prompt, gets as many as are allowed.
-    """
+    """The job of a request; takes as long as tokenising the conversation. `Refusal` if it is not possible. A request for more
+    tokens than an answer may have, or than the context holds after the prompt, gets as many as are allowed."""
     count = max(request.n, request.cirf.votes)
     if count > limits.votes:
         raise Refusal(400, f"at most {limits.votes} answers to one question", "too_many_answers", "n or cirf.votes")

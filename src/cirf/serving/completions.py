@@ -19,11 +19,8 @@ from cirf.tasks.parsing.answers import equal_answers, number_value
 
 
 class Completion:
-    """A job's response to its client, whole or as a stream.
-
-    ``votes``: the job's answers are votes for one, and those that cannot change the result any more are dropped; else each is a
-    separate choice. Create it before the job is submitted.
-    """
+    """A job's response to its client, whole or as a stream. ``votes``: the job's answers are votes for one, and those that cannot
+    change the result any more are dropped; else each is a separate choice. Create it before the job is submitted."""
 
     def __init__(self, job: Job, votes: bool) -> None:
 

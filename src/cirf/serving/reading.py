@@ -89,10 +89,8 @@ SEGMENTS = 3
 
 
 def explanation(choice: TokenChoice, functions: Mapping[str, Any]) -> dict[str, Any]:
-    """The explanation of a functional token; functional tokens among the alternatives have labels.
-
-    ``functions``: the functions of the model's tokens (`cirf.codebook.functions.functions_of`).
-    """
+    """The explanation of a functional token; functional tokens among the alternatives have labels. ``functions``: the functions
+    of the model's tokens (`cirf.codebook.functions.functions_of`)."""
     code = _code(choice.text)
     known = functions["codes"].get(str(code), {})
     others = []
@@ -129,10 +127,8 @@ class TokenChoice(NamedTuple):
 def choices(
     model: Any, tokenizer: Any, prompt: Sequence[int], written: Sequence[int], names: TokenNames, others: int = 3
 ) -> list[TokenChoice]:
-    """The model's probabilities for the functional tokens in ``written``, the ids it wrote after ``prompt``.
-
-    One pass over both. Probabilities are conditioned on all earlier tokens, at temperature 1 and before any steering.
-    """
+    """The model's probabilities for the functional tokens in ``written``, the ids it wrote after ``prompt``. One pass over both.
+    Probabilities are conditioned on all earlier tokens, at temperature 1 and before any steering."""
     codes = set(tokenizer.convert_tokens_to_ids(list(names.codes)))
     places = [place for place, token in enumerate(written) if token in codes]
     if not places:

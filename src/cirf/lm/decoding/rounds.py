@@ -127,10 +127,8 @@ is finished."""
 
 
 class RoundCriterion:
-    """A stopping criterion in the sense of ``transformers`` for one batch of ``count`` rows.
-
-    ``over``: for each row still in the batch, whether it has ended.
-    """
+    """A stopping criterion in the sense of ``transformers`` for one batch of ``count`` rows. ``over``: for each row still in the
+    batch, whether it has ended."""
 
     def __init__(self, count: int, on_step: OnStep) -> None:
         self.over = [False] * count

@@ -130,9 +130,7 @@ def attend(
     **more: Any,
 ) -> tuple[torch.Tensor, None]:
     """Causal attention of each row of a tree: query [1 x h x t x d], key and value [1 x g x t x d], result [1 x t x h x d].
-
-    `UnsupportedAttention` where a model asks for more than that.
-    """
+    `UnsupportedAttention` where a model asks for more than that."""
     unknown = {name for name, value in more.items() if name not in _KNOWN and value is not None}
     if cirf_tree is None or attention_mask is not None or dropout or (unknown - {"sliding_window"}):
         raise UnsupportedAttention

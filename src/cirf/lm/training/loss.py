@@ -35,10 +35,8 @@ def unwrap(model: Any) -> Any:
 
 @contextlib.contextmanager
 def only_at(model: Any, positions: torch.Tensor) -> Iterator[Callable[[torch.Tensor], torch.Tensor]]:
-    """Within, the model computes logits at ``positions`` [n] of the flattened batch alone; yields what makes [n x V] of them.
-
-    A model that multiplies by the head's weight without calling the head gives all positions; they are chosen afterwards.
-    """
+    """Within, the model computes logits at ``positions`` [n] of the flattened batch alone; yields what makes [n x V] of them. A
+    model that multiplies by the head's weight without calling the head gives all positions; they are chosen afterwards."""
     head = unwrap(model).get_output_embeddings()
     narrowed = False
 

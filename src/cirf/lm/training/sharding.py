@@ -58,11 +58,8 @@ def refusal(method: str) -> CirfError:
 
 
 def shard(model: Any, base: Any, full: bool, device: str) -> None:
-    """Shard a model in place, layer by layer, and move each process's part to its device.
-
-    ``base``: the model inside its adapters. ``full``: every weight is trained, so all become float32. ``CirfError``: the model
-    does not name its layers.
-    """
+    """Shard a model in place, layer by layer, and move each process's part to its device. ``base``: the model inside its
+    adapters. ``full``: every weight is trained, so all become float32. ``CirfError``: the model does not name its layers."""
     barrier()  # the process group is there, and each process has its device
     mesh = init_device_mesh(torch.device(device).type, (world_size(),))
     kinds = set(base._no_split_modules or ())
@@ -85,10 +82,8 @@ def is_sharded(model: Any) -> bool:
 
 
 def free_gathered(model: Any) -> None:
-    """Free the outermost group's whole weights, which a forward pass without a backward leaves gathered.
-
-    Until then they are the model's parameters, and an optimiser made of them would not train its parts.
-    """
+    """Free the outermost group's whole weights, which a forward pass without a backward leaves gathered. Until then they are the
+    model's parameters, and an optimiser made of them would not train its parts."""
     if isinstance(model, FSDPModule):
         model.reshard()
 

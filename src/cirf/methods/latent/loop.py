@@ -152,11 +152,8 @@ def logits_after(
 def read_after(
     model: Any, thoughts: Thoughts, ids: torch.Tensor, mask: torch.Tensor, labels: torch.Tensor, states: bool = False
 ) -> Continuation:
-    """Read the tokens after the thoughts, in one pass that extends their cache.
-
-    ``ids`` and ``mask`` are [b x t], padded on the right; ``labels`` [b x t] are `IGNORED` where nothing is learned, and always
-    in the first column.
-    """
+    """Read the tokens after the thoughts, in one pass that extends their cache. ``ids`` and ``mask`` are [b x t], padded on the
+    right; ``labels`` [b x t] are `IGNORED` where nothing is learned, and always in the first column."""
     logits, targets, made = read_targets(
         model,
         labels,

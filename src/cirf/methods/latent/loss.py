@@ -109,10 +109,8 @@ def place_and_count(feature: Feature) -> tuple[int, int]:
 
 
 class Distillation(LatentObjective):
-    """The loss of rows that have a teacher (`Feature.teacher`); of others it is that of `LatentObjective`.
-
-    A batch's distance and its teachers' loss weigh in an update as much as its targets are of those of the update.
-    """
+    """The loss of rows that have a teacher (`Feature.teacher`); of others it is that of `LatentObjective`. A batch's distance and
+    its teachers' loss weigh in an update as much as its targets are of those of the update."""
 
     def __init__(self, projector: Projector | None, gamma: float, rho: float) -> None:
         """Weights of the distance and the teacher's own loss; with 0 it is not computed."""
@@ -149,10 +147,8 @@ class Distillation(LatentObjective):
 
 
 def teach(model: Any, ids: torch.Tensor, labels: torch.Tensor, columns: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """The mean loss of the teacher's targets, and its states at ``columns`` [b] as `at` gives them, in one pass.
-
-    ``ids`` and ``labels`` are [b x u], padded on the right; no mask is needed.
-    """
+    """The mean loss of the teacher's targets, and its states at ``columns`` [b] as `at` gives them, in one pass. ``ids`` and
+    ``labels`` are [b x u], padded on the right; no mask is needed."""
     logits, targets, made = read_targets(model, labels, input_ids=ids, use_cache=False, output_hidden_states=True)
     return summed(logits, targets, None), at(made.hidden_states, columns)
 
