@@ -95,7 +95,6 @@ def ask(
 
 
 def _explained(served: ServedModel, prompt: str, written: Sequence[int]) -> list[dict[str, Any]]:
-
     assert served.names is not None
     found = choices(served.model, served.tokenizer, encode(served.tokenizer, prompt), written, served.names)
     return [explanation(choice, served.functions) for choice in found]
@@ -250,7 +249,6 @@ class Lines:
         return lines + self._reader.content + ("\n" if over else "")
 
     def _prose(self, text: str, over: bool) -> str:
-
         if over:
             read = self._served.read(text)
             return "".join(f"{part}\n" for part in ([read.reasoning] if read.reasoning else []) + [read.answer])

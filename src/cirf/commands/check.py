@@ -141,7 +141,6 @@ def token_counter(recipe: Recipe) -> tuple[Callable[[str], int], str]:
 
 
 def _notes(made: dict[str, Any], recipe: Recipe) -> list[str]:
-
     notes = list(made["problems"]["warnings"])
     if made["looked_at"] < made["total"]["problems"]:
         notes.append(
@@ -223,7 +222,6 @@ def _shown(problems: Sequence[Problem], recipe: Recipe, tasks: Mapping[str, Task
 
 
 def _print_row(row: Mapping[str, Any]) -> None:
-
     def line(title: str, text: str) -> None:
         print(f"{title:10}" + printable(text).replace("\n", "\n" + 10 * " "))
 

@@ -222,7 +222,6 @@ def _disk(recipe: Recipe, section: Finetune, sizes: dict[str, int], trainings: i
 
 
 def print_estimate(made: dict[str, Any]) -> None:
-
     words = {"done": "done", "part": "will continue", "stale": "will be redone", "open": "to do"}
     for row in made["stages"]:
         print(f"{row['stage']:28} {words[row['state']]}")

@@ -79,7 +79,6 @@ def evaluate(options: EvaluateOptions, quiet: bool, as_json: bool) -> None:
 
 
 def _recipe(options: EvaluateOptions) -> tuple[Recipe, AnsweringModel]:
-
     if options.protocol not in (*PROTOCOLS, "own"):
         raise CirfError(f"--protocol {options.protocol}: no such protocol (available: {', '.join(PROTOCOLS)}, own)")
     chosen = tuple(dict.fromkeys(options.methods))
@@ -106,7 +105,6 @@ def _recipe(options: EvaluateOptions) -> tuple[Recipe, AnsweringModel]:
 
 
 def _changes(recipe: Recipe, options: EvaluateOptions) -> dict[str, Any]:
-
     changes: dict[str, Any] = {"protocol": options.protocol, "voting": _voting(recipe, options.votes)}
     if options.probes is not None:
         changes |= {"probes": options.probes, "latency_questions": 0}

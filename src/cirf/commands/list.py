@@ -68,7 +68,6 @@ def _first_sentence(text: str) -> str:
 
 
 def tasks(as_json: bool) -> None:
-
     rows: list[dict[str, Any]] = []
     for name in names():
         task = get(name)
@@ -96,7 +95,6 @@ def _briefly(kinds: Sequence[str]) -> str:
 
 
 def methods(name: str | None, as_json: bool) -> None:
-
     if name is not None:
         variant = {} if name in METHODS else _variants().get(name, {})
         if variant and as_json:
@@ -127,7 +125,6 @@ def _variants() -> dict[str, dict[str, Any]]:
 
 
 def _method(method: type[Method], as_json: bool) -> None:
-
     settings = [
         {
             "name": row.key,

@@ -42,7 +42,6 @@ def prepare(name: str, sets: Sequence[str], data: Path | None, out: Path | None,
 
 
 def resolved(recipe: Recipe, data: Path | None, limit: int | None) -> Recipe:
-
     return limited(by_protocol(with_data(recipe, data)), limit)
 
 
@@ -91,7 +90,6 @@ def checked(recipe: Recipe, folder: Path, quiet: bool) -> Context:
 
 
 def _pruned_here(name: str, recipe: Recipe) -> bool:
-
     return name not in recipe.models and get(name, recipe).pruning is not None
 
 
@@ -241,7 +239,6 @@ def write_report(folder: Path, as_json: bool) -> None:
 
 
 def _print_report(folder: Path, data: dict[str, Any]) -> None:
-
     print_methods(data)
     for line in _by_majority(data["voting"]):
         write_line(line)
@@ -261,7 +258,6 @@ def _print_report(folder: Path, data: dict[str, Any]) -> None:
 
 
 def print_methods(data: dict[str, Any]) -> None:
-
     def seconds(value: float | None) -> str:
         return "-" if value is None else f"{value:.2f}" if value < 10 else f"{value:.1f}"
 

@@ -93,7 +93,6 @@ def _check_id(tables: dict[str, list[Row]], item: str | None) -> None:
 
 
 def _tables(answers: Path, method: str, there: list[str], task: str | None) -> dict[str, list[Row]]:
-
     if method not in there:
         raise CirfError(f"--method {method}: not evaluated in this run (evaluated: {', '.join(there)})")
     names = list((load_object(answers / method / "scores.json") or {}).get("tasks", {}))

@@ -294,7 +294,6 @@ def sweep(name: str, asked: SweepOptions, as_json: bool, say: Callable[[str], No
 
 
 def _bring_up_to_date(planned: SweepPlan, run: Run, ledger: SweepRecord, threads: Threads, say: Callable[[str], None]) -> None:
-
     begun = not ledger.is_done(run) or run.path in ledger.errors
     begun = begun or any(run.folder.damaged(stage.name, LARGE) for stage in run.stages)
     if begun or world_size() > 1:

@@ -10,8 +10,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from cirf.errors import CirfError
 from cirf.lm.prompt import encode, prompt_text
 from cirf.recipe import schema
@@ -19,6 +17,7 @@ from cirf.records import Trace
 
 if TYPE_CHECKING:
     import numpy as np
+    import torch
 
 
 _CODE = re.compile(r"<cirf_(\d{3,})>")
@@ -120,6 +119,8 @@ def extend(
 
     ``CirfError``: codes of another number or width, or ``like`` is no single token.
     """
+    import torch
+
     names = token_names(size, section.delimiters)
     width, known = model.get_input_embeddings().weight.shape[1], len(tokenizer)
     if codes is not None and tuple(codes.shape) != (size, width):
@@ -155,6 +156,7 @@ def add_tokens(model: Any, tokenizer: Any, names: Sequence[str], like: str | Non
     """Add ordinary tokens, each starting at the mean row of both matrices, or at the rows of the token ``like``; answers their
     ids. The matrices [V x d] grow only where they have no spare rows. A name that the tokenizer knows already keeps its row.
     ``CirfError`` where ``like`` is no single token."""
+    import torch
     from transformers import AddedToken
 
     likeness = None if like is None else single(tokenizer, like)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -61,32 +61,33 @@ def names() -> tuple[str, ...]:
 
 
 def kind(name: str, recipe: Recipe) -> tuple[type[Method], str]:
-    """The class of a method or variant, and the hash of its file where it is a user's own (else empty). ``CirfError`` if there is
-    none."""
+    """The class of a method or variant, and the hash of its file where it is a user's own (else empty).
+
+    ``CirfError`` if there is none.
+    """
     variant = recipe.variants.get(name, Variant())
     if variant.reward is not None:
         return kind(_start(name, recipe), recipe)
-    given = variant.method
-    base = given or name
+    base = variant.method or name
     if name in METHODS and base != name:
         raise CirfError(f"variants.{name}.method: {name} is the name of a method other than {base}; use another name")
-    if base.endswith(OWN):
-        return _own(base, f"{'methods' if given is None else f'variants.{name}.method'} names it as a method of your own")
-    if base not in METHODS:
-        where = "methods" if given is None else f"variants.{name}.method"
-        near = difflib.get_close_matches(base, METHODS if given else (*METHODS, *recipe.variants), 1, 0.0)[0]
-        raise CirfError(f"{where}: there is no method {base!r}; the nearest is {near!r} (all: {', '.join(METHODS)})")
-    return METHODS[base], METHODS.origin(base)
+    where = "methods" if variant.method is None else f"variants.{name}.method"
+    return _class(base, where, f"{where} names it as a method of your own", () if variant.method else recipe.variants)
 
 
 def named(name: str) -> type[Method]:
     """The class of a method, by its name or by the path of a user's own file. ``CirfError`` if there is none."""
+    return _class(name, "methods", "name one that ends in METHOD = YourMethod")[0]
+
+
+def _class(name: str, where: str, advice: str, others: Collection[str] = ()) -> tuple[type[Method], str]:
+    """A class and its origin. ``CirfError`` names the nearest method, or one of ``others``; ``advice`` is for a missing file."""
     if name.endswith(OWN):
-        return _own(name, "name one that ends in METHOD = YourMethod")[0]
+        return _own(name, advice)
     if name not in METHODS:
-        near = difflib.get_close_matches(name, METHODS, 1, 0.0)[0]
-        raise CirfError(f"methods: there is no method {name!r}; the nearest is {near!r} (all: {', '.join(METHODS)})")
-    return METHODS[name]
+        near = difflib.get_close_matches(name, (*METHODS, *others), 1, 0.0)[0]
+        raise CirfError(f"{where}: there is no method {name!r}; the nearest is {near!r} (all: {', '.join(METHODS)})")
+    return METHODS[name], METHODS.origin(name)
 
 
 def get(name: str, recipe: Recipe) -> Method:

@@ -120,7 +120,6 @@ async def _answer(request: Request, body: ChatRequest, job: Job, engine: Engine,
 
 
 def _answer_errors(app: FastAPI) -> None:
-
     @app.exception_handler(Refusal)
     async def refused(request: Request, refusal: Refusal) -> Response:
         return Response(json.dumps(refusal.body), refusal.status, refusal.headers, "application/json")

@@ -23,7 +23,6 @@ class Completion:
     change the result any more are dropped; else each is a separate choice. Create it before the job is submitted."""
 
     def __init__(self, job: Job, votes: bool) -> None:
-
         self._job, self._votes = job, votes
         self._stops = frozenset(stop_ids(job.served.model, job.served.tokenizer))
         self._about = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": job.served.name}

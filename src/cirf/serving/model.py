@@ -11,6 +11,7 @@ from cirf.assets import is_local
 from cirf.assets.hub import snapshot
 from cirf.codebook.functions import find_model, functions_of, steps_of
 from cirf.lm.prompt import stop_ids
+from cirf.lm.vocabulary import TokenNames, opened_by_prompt, token_names
 from cirf.methods.prose.cot import ANSWER_MARK, calculating
 from cirf.recipe.load import load
 from cirf.recipe.schema import Backbone, Evaluate
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from cirf.lm.decoding.generate import Steer
     from cirf.lm.decoding.prefix_cache import Prefiller
     from cirf.lm.decoding.trace_grammar import Steering
-    from cirf.lm.vocabulary import TokenNames
 
 LONGEST_ANSWER = 64
 """Tokens of an answer, on top of the cap of a trace."""
@@ -91,7 +91,6 @@ def load_served(model: str | Path, trust: bool = False) -> ServedModel:
     """
     from cirf.cpu.packed import settle
     from cirf.lm import backbone
-    from cirf.lm.vocabulary import opened_by_prompt, token_names
     from cirf.methods.saved import saved_beginnings
 
     path = user_path(model)

@@ -108,7 +108,6 @@ def explanation(choice: TokenChoice, functions: Mapping[str, Any]) -> dict[str, 
 
 
 def _code(text: str) -> int | None:
-
     steps = parse_trace(text)
     return steps[0][0] if len(steps) == 1 and not steps[0][1] else None
 

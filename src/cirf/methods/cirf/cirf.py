@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from cirf.compression.search import Selector
 from cirf.errors import CirfError
 from cirf.lm.prompt import stop_ids
+from cirf.lm.vocabulary import is_closed, read_trace, token_names, write_trace
 from cirf.methods.base import Method, at_head_of_answer
 from cirf.methods.prose.cot import CalculatorSettings, calculates, calculating
 from cirf.recipe.schema import Evaluate, Recipe, Section, Whole, key, with_defaults
@@ -123,9 +124,8 @@ class CirfFull(Method):
 
     def __init__(self, recipe: Recipe, settings: Any = None) -> None:
         super().__init__(recipe, settings)
-        self._delimiters = recipe.vocabulary.delimiters
+        self._names = token_names(recipe.codebook.codes, recipe.vocabulary.delimiters)
         self._opened = recipe.vocabulary.opening == "prompt"
-        self._size = recipe.codebook.codes
         if getattr(self.settings, "start", "backbone") != "backbone":
             self.start = self.settings.start
         self.steered = formed(self.settings) or calculates(self.settings)
@@ -153,34 +153,25 @@ class CirfFull(Method):
             )
 
     def retrace(self, traces: Sequence[Trace]) -> list[Trace]:
-        return recoded(traces, self.settings.codes, self._size, self._seed)
+        return recoded(traces, self.settings.codes, len(self._names.codes), self._seed)
 
     def target(self, example: Example) -> str:
-        from cirf.lm.vocabulary import token_names, write_trace
-
         trace = example.trace
         if getattr(self.settings, "subjects", False):
             named = subjects(example.segments, example.problem.question)
             trace = replace(trace, results=with_next_subject(trace.results, named))
-        names = token_names(self._size, self._delimiters)
-        written = write_trace(trace, names)
-        return written.removeprefix(names.start) if self._opened else written
+        written = write_trace(trace, self._names)
+        return written.removeprefix(self._names.start) if self._opened else written
 
     def settle(self, tokenizer: Any, training: bool) -> None:
-        from cirf.lm.vocabulary import token_names
-
         if self._opened:
-            tokenizer.chat_template = at_head_of_answer(tokenizer.chat_template, token_names(0, self._delimiters).start)
+            tokenizer.chat_template = at_head_of_answer(tokenizer.chat_template, self._names.start)
 
     def well_formed(self, output: str) -> bool | None:
-        from cirf.lm.vocabulary import is_closed, token_names
-
-        return is_closed(output, token_names(self._size, self._delimiters))
+        return is_closed(output, self._names)
 
     def read(self, output: str) -> tuple[str, str]:
-        from cirf.lm.vocabulary import read_trace, token_names
-
-        return read_trace(output, token_names(self._size, self._delimiters))
+        return read_trace(output, self._names)
 
     def cap(self, task: Task, section: Evaluate) -> int:
         return section.max_trace_tokens + task.cap
@@ -190,11 +181,9 @@ class CirfFull(Method):
         if not formed(self.settings):
             return counted
         from cirf.lm.decoding.trace_grammar import SteeringProcessor
-        from cirf.lm.vocabulary import token_names
 
-        how = self.settings.steering()
-        names, stops = token_names(self._size, self._delimiters), stop_ids(model, tokenizer)
-        return lambda: (SteeringProcessor(how, names, tokenizer, stops), *counted())
+        how, stops = self.settings.steering(), stop_ids(model, tokenizer)
+        return lambda: (SteeringProcessor(how, self._names, tokenizer, stops), *counted())
 
     @property
     def _unsaid(self) -> set[str]:

@@ -15,17 +15,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from cirf.errors import CirfError
+from cirf.lm.vocabulary import TokenNames, parse_trace, token_names, write_trace
 from cirf.methods.base import PreparationData
 from cirf.methods.cirf.cirf import CirfBare, CirfFull, TraceSettings
 from cirf.methods.registry import get, kind
 from cirf.recipe.schema import Fraction, Positive, Recipe, key
 from cirf.records import Example, Trace
-
-if TYPE_CHECKING:
-    from cirf.lm.vocabulary import TokenNames
 
 Steps = tuple[tuple[int, str], ...]
 """A trace: each code with its result."""
@@ -79,8 +77,6 @@ class CirfSelf(CirfFull):
     def prepare(self, material: PreparationData) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """For every rationale the codes and results of the trace to learn, ``null`` where no sample is right, and how many
         samples were ``right``. Held-out questions get traces in the same way: a validation loss is one of such traces."""
-        from cirf.lm.vocabulary import token_names
-
         settings = self.settings
         answers = material.answers(settings.of, settings.samples, settings.temperature, settings.top_p)
         names = token_names(material.recipe.codebook.codes, material.recipe.vocabulary.delimiters)
@@ -131,8 +127,6 @@ def ranked(rows: Sequence[Mapping[str, Any]], names: TokenNames, keep: Literal["
 
 
 def _right(row: Mapping[str, Any], names: TokenNames) -> Steps | None:
-    from cirf.lm.vocabulary import parse_trace, write_trace
-
     steps = parse_trace(row["trace"])
     if not row["correct"] or row["truncated"] or not row.get("well_formed", True) or not steps:
         return None

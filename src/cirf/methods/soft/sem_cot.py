@@ -137,7 +137,6 @@ class SemCot(GuidedMethod):
         return rows, report
 
     def _briefs(self, material: PreparationData) -> list[ShortRationale]:
-
         words = self.settings.short_words
         if self.settings.short_by == "rule":
             return shorten_by_rule(material.steps, material.problems, words)
