@@ -312,7 +312,7 @@ def test_batches_fit_into_the_memory_that_is_free(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("cirf.commands.check.sizes_of", lambda recipe: sizes)
 
     def fitted(gibibytes: float) -> tuple[Recipe, str]:
-        monkeypatch.setattr("cirf.cpu.memory.free_memory", lambda device: int(gibibytes * 2**30))
+        monkeypatch.setattr("cirf.commands.check.free_memory", lambda device: int(gibibytes * 2**30))
         said = tinyrun.cirf("init", mine, "--model", NO_MODEL)
         return parse(said.out), said.out
 
