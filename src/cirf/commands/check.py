@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from cirf.assets import listing
+from cirf.assets import resolve as resolve_model
 from cirf.commands.run import with_data
 from cirf.cpu.memory import free_memory
 from cirf.errors import CirfError
@@ -127,8 +129,6 @@ def _of_folder(folder: Path) -> dict[str, Any]:
 
 def token_counter(recipe: Recipe) -> tuple[Callable[[str], int], str]:
     """Tokens of a text by the backbone's tokenizer where it is on this machine; else words and marks, an approximation."""
-    from cirf.assets import listing, resolve
-
     model, bundled = recipe.backbone.model, listing()
     elsewhere = not model.startswith(("bundled:", ".", "/", "~")) and not Path(model).exists()  # a hub id: not fetched for this
     if elsewhere or bundled.get(model, "").startswith("not fetched"):
@@ -136,7 +136,7 @@ def token_counter(recipe: Recipe) -> tuple[Callable[[str], int], str]:
         return (lambda text: len(piece.findall(text))), f"words, digits and marks ({model} is not on this machine)"
     from cirf.lm.backbone import load_tokenizer
 
-    tokenizer = load_tokenizer(resolve(model), recipe.backbone)
+    tokenizer = load_tokenizer(resolve_model(model), recipe.backbone)
     return (lambda text: len(tokenizer(text, add_special_tokens=False)["input_ids"])), model
 
 
@@ -292,12 +292,11 @@ def init(file: str, model: str, data: Path | None, columns: str | None = None) -
 
 def sizes_of(recipe: Recipe) -> dict[str, int] | None:
     """The sizes of a recipe's backbone: by its configuration where it is on this machine, else its parameters by its name."""
-    from cirf.assets import listing, resolve
     from cirf.lm.backbone import check_causal, load_config
 
     model = recipe.backbone.model
     if Path(model).expanduser().is_dir() or not listing().get(model, "not fetched").startswith("not fetched"):
-        source = resolve(model)
+        source = resolve_model(model)
         check_causal(load_config(source, recipe.backbone), source)
         return parameter_count(source, recipe)
     size = size_in_name(model)

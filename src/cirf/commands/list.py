@@ -11,6 +11,7 @@ from cirf.environment import conflicts, describe
 from cirf.errors import CirfError
 from cirf.methods import METHODS, named
 from cirf.methods.base import Method
+from cirf.recipe import sweep_load
 from cirf.recipe.keys import rows as schema_rows
 from cirf.recipe.keys import rows_of
 from cirf.recipe.load import load, shipped
@@ -51,11 +52,9 @@ def recipes(name: str | None, schema: bool, as_json: bool) -> None:
 
 
 def sweeps(as_json: bool) -> None:
-    from cirf.recipe.sweep_load import load, shipped
-
     rows: list[dict[str, Any]] = []
-    for name, path in shipped().items():
-        loaded = load(name)
+    for name, path in sweep_load.shipped().items():
+        loaded = sweep_load.load(name)
         notes, points = loaded.sweep.notes.strip(), len(loaded.points())
         rows.append({"name": name, "runs": points, "notes": notes, "path": str(path)})
     if not as_json:

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from cirf.codebook.functions import functions_of
 from cirf.commands.dry_run import estimate, print_estimate
@@ -16,10 +16,9 @@ from cirf.errors import CirfError
 from cirf.evaluation.protocols import by_protocol
 from cirf.export.archive import find, readable
 from cirf.methods import SCORED_BY, get, learners
-from cirf.methods import get as method_of
 from cirf.progress import for_terminal, print_table, write_line
 from cirf.recipe.load import load, open_run
-from cirf.recipe.schema import Recipe, TaskEntry, Variant
+from cirf.recipe.schema import Recipe, Section, TaskEntry, Variant
 from cirf.report.data.collect import collect
 from cirf.report.data.settings import seen_before
 from cirf.report.model_cards import card_from_report
@@ -32,8 +31,11 @@ from cirf.store.files import to_json, write_changed
 from cirf.store.integrity import check_model, check_results
 from cirf.store.paths import user_path
 from cirf.store.run_folder import RunFolder
-from cirf.tasks import OWN
+from cirf.tasks import JSONL, OWN
+from cirf.tasks import get as task_of
 from cirf.tasks.loading.load import default_cut, source_files
+
+S = TypeVar("S", bound=Section)
 
 
 def prepare(name: str, sets: Sequence[str], data: Path | None, out: Path | None, limit: int | None, quiet: bool) -> Context:
@@ -122,27 +124,21 @@ def absolute(recipe: Recipe) -> Recipe:
             reward["function"] = full(reward["function"])
         return variant.model_copy(update={"method": method, "settings": {**variant.settings, **models}, "reward": reward})
 
-    tasks = tuple(
-        entry.model_copy(
-            update={
-                "task": full(entry.task) if entry.task.endswith(OWN) else entry.task,
-                "train_file": full(entry.train_file),
-                "test_file": full(entry.test_file),
-            }
-        )
-        for entry in recipe.problems.tasks
-    )
-    files = tuple(full(name) for name in recipe.rationales.files)
+    def at(section: S, *keys: str) -> S:
+        return section.model_copy(update={key: full(getattr(section, key)) for key in keys})
+
+    files = ("train_file", "test_file")
+    tasks = tuple(at(entry, *files, *(["task"] if entry.task.endswith(OWN) else [])) for entry in recipe.problems.tasks)
     changes = {
-        "problems": recipe.problems.model_copy(update={"tasks": tasks, "data": full(recipe.problems.data)}),
-        "rationales": recipe.rationales.model_copy(update={"files": files}),
-        "results": recipe.results.model_copy(update={"file": full(recipe.results.file)}),
-        "codebook": recipe.codebook.model_copy(update={"reuse": full(recipe.codebook.reuse)}),
-        "backbone": recipe.backbone.model_copy(update={"model": full(recipe.backbone.model)}),
-        "embeddings": recipe.embeddings.model_copy(update={"model": full(recipe.embeddings.model)}),
+        "problems": at(recipe.problems, "data").model_copy(update={"tasks": tasks}),
+        "rationales": recipe.rationales.model_copy(update={"files": tuple(map(full, recipe.rationales.files))}),
+        "results": at(recipe.results, "file"),
+        "codebook": at(recipe.codebook, "reuse"),
+        "backbone": at(recipe.backbone, "model"),
+        "embeddings": at(recipe.embeddings, "model"),
         "variants": {name: own(variant) for name, variant in recipe.variants.items()},
         "models": {method: full(model) for method, model in recipe.models.items()},
-        "reward": recipe.reward.model_copy(update={"function": full(recipe.reward.function)}),
+        "reward": at(recipe.reward, "function"),
     }
     return recipe.model_copy(update=changes)
 
@@ -164,8 +160,6 @@ def limited(recipe: Recipe, limit: int | None) -> Recipe:
     """
     if limit is None:
         return recipe
-    from cirf.tasks import JSONL, get
-
     counted = "rows" if recipe.rationales.files else "train"
 
     def few(entry: TaskEntry) -> TaskEntry:
@@ -175,7 +169,7 @@ def limited(recipe: Recipe, limit: int | None) -> Recipe:
             table = entry.name or entry.task
             if f"{table}/train" in files and f"{table}/test" not in files:
                 tested = default_cut(files[f"{table}/train"])
-        if entry.task != JSONL and get(entry.task).evaluation_only:
+        if entry.task != JSONL and task_of(entry.task).evaluation_only:
             return entry.model_copy(update={"test": min(tested or limit, limit)})
         return entry.model_copy(
             update={
@@ -186,7 +180,7 @@ def limited(recipe: Recipe, limit: int | None) -> Recipe:
         )
 
     tasks = tuple(few(entry) for entry in recipe.problems.tasks)
-    saved = recipe.codebook.reuse or any(method_of(name, recipe).functional for name in recipe.models)
+    saved = recipe.codebook.reuse or any(get(name, recipe).functional for name in recipe.models)
     few_codes = {"size": recipe.codebook.codes if saved else min(recipe.codebook.codes, limit), "sizes": (), "chosen": False}
     book = recipe.codebook.model_copy(update=few_codes)
     problems = recipe.problems.model_copy(update={"tasks": tasks, "limit": min(recipe.problems.limit or limit, limit)})
