@@ -31,52 +31,30 @@ app = typer.Typer(
 data_app = typer.Typer(help="Fetch public benchmark data, or list it.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(data_app, name="data")
 
+OptText = str | None
+OptTexts = list[str] | None
+OptPath = Path | None
 RecipeName = Annotated[str, Argument(help="A recipe file, or the name of a shipped one (see `cirf recipes`).")]
 RunPath = Annotated[Path, Argument(help="A run's folder.")]
-Sets = Annotated[list[str] | None, Option("--set", metavar="A.B=C", help="Override a key of the recipe. Repeatable.")]
-Data = Annotated[
-    Path | None, Option("--data", metavar="DIR", help="Folder of benchmark data: TASK/SPLIT.jsonl, rationales/*.jsonl.")
-]
-Out = Annotated[
-    Path | None, Option("--out", metavar="DIR", help="The folder (default: runs/NAME, with --limit runs/NAME-limit-N).")
-]
+Sets = Annotated[OptTexts, Option("--set", metavar="A.B=C", help="Override a key of the recipe. Repeatable.")]
+Data = Annotated[OptPath, Option("--data", metavar="DIR", help="Benchmark data: TASK/SPLIT.jsonl, rationales/*.jsonl.")]
+Out = Annotated[OptPath, Option("--out", metavar="DIR", help="The folder (default: runs/NAME, with --limit runs/NAME-limit-N).")]
 Limit = Annotated[
     int | None, Option("--limit", min=1, metavar="N", help="At most N training and N test problems a task, and N codes.")
 ]
-Until = Annotated[
-    str | None, Option("--until", metavar="STAGE", help="Stop after this stage (see `cirf status`), or kind: models.")
-]
-Columns = Annotated[
-    str | None, Option("--columns", metavar="A=B,...", help="Columns that are not detected: question=exercise,answer=key.")
-]
+Until = Annotated[OptText, Option("--until", metavar="STAGE", help="Stop after this stage (see `cirf status`), or kind: models.")]
+Columns = Annotated[OptText, Option("--columns", metavar="A=B,...", help="Columns not detected: question=exercise,answer=key.")]
 Json = Annotated[bool, Option("--json", help="One JSON document on standard output.")]
-TrustCode = Annotated[
-    bool, Option("--trust-remote-code", help="Run Python code that comes with the model or run. Only for sources you trust.")
-]
+TrustCode = Annotated[bool, Option("--trust-remote-code", help="Run Python code of the model or run; only if you trust it.")]
 TrustDry = Annotated[bool, Option("--trust-remote-code", help="With --dry-run: run Python code of the recipe or its model.")]
-AllowEnv = Annotated[
-    list[str] | None,
-    Option("--allow-env", metavar="NAME", help="Environment variable that may be sent as an API key. Repeatable."),
-]
-Forbid = Annotated[
-    list[str] | None, Option("--forbid", metavar="CODE", help="Never write this functional token, such as 7. Repeatable.")
-]
-AtMost = Annotated[
-    list[str] | None, Option("--at-most", metavar="CODE=N", help="Write this functional token at most N times. Repeatable.")
-]
-Tasks = Annotated[
-    str | None, Option("--tasks", metavar="A,B", help="Names (see `cirf tasks`) or files: a.jsonl, a.py. Default: a run's own.")
-]
-Protocol = Annotated[
-    str, Option("--protocol", help="quick, full or paper (see docs/reference/evaluation.md), or own: as the recipe says.")
-]
-EvaluationOut = Annotated[
-    Path | None, Option("--out", metavar="DIR", help="The evaluation's folder (default: one for each set of options).")
-]
+AllowEnv = Annotated[OptTexts, Option("--allow-env", metavar="NAME", help="Variable that may be sent as an API key. Repeatable.")]
+Forbid = Annotated[OptTexts, Option("--forbid", metavar="CODE", help="Never write this functional token, such as 7. Repeatable.")]
+AtMost = Annotated[OptTexts, Option("--at-most", metavar="CODE=N", help="Write this token at most N times. Repeatable.")]
+Tasks = Annotated[OptText, Option("--tasks", metavar="A,B", help="Names (see `cirf tasks`) or files. Default: a run's own.")]
+Protocol = Annotated[str, Option("--protocol", help="quick, full, paper (docs/reference/evaluation.md) or own: the recipe's.")]
+EvaluationOut = Annotated[OptPath, Option("--out", metavar="DIR", help="The folder (default: one for each set of options).")]
 TestLimit = Annotated[int | None, Option("--limit", min=1, metavar="N", help="At most N test problems a task.")]
-Methods = Annotated[
-    list[str] | None, Option("--method", help="How to prompt and read (see `cirf methods`), or a run's own. Repeatable.")
-]
+Methods = Annotated[OptTexts, Option("--method", help="How to prompt and read (see `cirf methods`), or a run's own. Repeatable.")]
 Quiet = Annotated[bool, Option("--quiet", help="No progress on standard error.")]
 
 
@@ -108,9 +86,7 @@ def run(
     out: Out = None,
     limit: Limit = None,
     until: Until = None,
-    dry_run: Annotated[
-        bool, Option("--dry-run", help="Print what would be done, with time, memory and disk; write nothing to the run.")
-    ] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Print what would be done, time, memory, disk; write nothing.")] = False,
     trust: TrustDry = False,
     allow_env: AllowEnv = None,
     quiet: Quiet = False,
@@ -133,20 +109,18 @@ def run(
 @app.command()
 def sweep(
     file: Annotated[
-        str | None, Argument(help="A sweep file, or the name of a shipped one (see --list).", show_default=False)
+        OptText, Argument(help="A sweep file, or the name of a shipped one (see --list).", show_default=False)
     ] = None,
     sets: Sets = None,
     data: Data = None,
     out: Out = None,
-    only: Annotated[list[str] | None, Option("--only", metavar="PART", help="Run only this part. Repeatable.")] = None,
+    only: Annotated[OptTexts, Option("--only", metavar="PART", help="Run only this part. Repeatable.")] = None,
     until: Until = None,
     limit: Limit = None,
     share: Annotated[
-        list[Path] | None, Option("--share", metavar="RUN", help="Also reuse finished stages of this run or sweep. Repeatable.")
+        list[Path] | None, Option("--share", metavar="RUN", help="Also reuse stages of this run or sweep. Repeatable.")
     ] = None,
-    dry_run: Annotated[
-        bool, Option("--dry-run", help="Print which stages would be made and which reused; write nothing.")
-    ] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Print which stages would be made or reused; write nothing.")] = False,
     shipped: Annotated[bool, Option("--list", help="List the sweeps that come with cirf.")] = False,
     trust: TrustDry = False,
     allow_env: AllowEnv = None,
@@ -224,12 +198,10 @@ def init(
 @app.command()
 def report(
     folder: RunPath,
-    picture: Annotated[
-        Path | None, Option("--picture", metavar="FILE", help="Write only accuracy against tokens, as an SVG file.")
-    ] = None,
-    domain: Annotated[str | None, Option("--domain", help="With --picture: all (default), in (tasks trained on) or out.")] = None,
+    picture: Annotated[OptPath, Option("--picture", metavar="FILE", help="Write only accuracy against tokens, as SVG.")] = None,
+    domain: Annotated[OptText, Option("--domain", help="With --picture: all (default), in (tasks trained on) or out.")] = None,
     without: Annotated[
-        list[str] | None, Option("--without", metavar="METHOD", help="With --picture: leave a method out. Repeatable.")
+        OptTexts, Option("--without", metavar="METHOD", help="With --picture: leave a method out. Repeatable.")
     ] = None,
     trust: TrustCode = False,
     as_json: Json = False,
@@ -249,8 +221,8 @@ def report(
 
 @app.command()
 def analyze(
-    folder: Annotated[Path | None, Argument(metavar="RUN", help="The folder of a run or of a sweep.")] = None,
-    names: Annotated[list[str] | None, Argument(metavar="NAME", help="Analyses to make (default: all possible).")] = None,
+    folder: Annotated[OptPath, Argument(metavar="RUN", help="The folder of a run or of a sweep.")] = None,
+    names: Annotated[OptTexts, Argument(metavar="NAME", help="Analyses to make (default: all possible).")] = None,
     listing: Annotated[bool, Option("--list", help="List the analyses and what each needs.")] = False,
     paper: Annotated[bool, Option("--paper", help="Add the paper's values, marked as theirs.")] = False,
     trust: TrustCode = False,
@@ -275,10 +247,7 @@ def evaluate(
     tasks: Tasks = None,
     protocol: Protocol = "quick",
     votes: Annotated[
-        str | None,
-        Option(
-            "--votes", metavar="N,M", help="Also answer by majority vote over this many sampled answers, such as 8 or 1,2,4,8."
-        ),
+        OptText, Option("--votes", metavar="N,M", help="Also vote over this many sampled answers, such as 1,2,4,8.")
     ] = None,
     method: Methods = None,
     sets: Sets = None,
@@ -306,17 +275,11 @@ def probe(
     model: Annotated[str, Argument(help="A run's folder, or a model's folder.")],
     kinds: Annotated[
         str,
-        Option(
-            "--probes",
-            metavar="A,B",
-            help="What is done to thoughts, traces and pauses: drop, shuffle, swap (with another question's).",
-        ),
+        Option("--probes", metavar="A,B", help="To thoughts, traces and pauses: drop, shuffle, swap (with another question's)."),
     ] = "drop,shuffle,swap",
-    truncate: Annotated[
-        str | None, Option("--truncate", metavar="K,L", help="Keep only the first K of them, once for each number.")
-    ] = None,
+    truncate: Annotated[OptText, Option("--truncate", metavar="K,L", help="Keep only the first K, once for each number.")] = None,
     results: Annotated[
-        str, Option("--results", help="Results in a trace: follow (move with their functional tokens) or keep (stay in place).")
+        str, Option("--results", help="Results: follow (their functional tokens) or keep (their places).")
     ] = "follow",
     tasks: Tasks = None,
     protocol: Protocol = "quick",
@@ -344,9 +307,7 @@ def probe(
 @app.command(name="without-results")
 def without_results(
     folder: RunPath,
-    method: Annotated[
-        str, Option("--method", help="The method whose model answers; it must write functional tokens with results.")
-    ] = "cirf_full",
+    method: Annotated[str, Option("--method", help="The method whose model answers.")] = "cirf_full",
     limit: Annotated[int, Option("--limit", min=1, metavar="N", help="At most N questions a task and split.")] = 200,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -361,16 +322,14 @@ def without_results(
 @app.command()
 def show(
     folder: RunPath,
-    method: Annotated[str | None, Option("--method", help="The method whose answers to show; without it, the first.")] = None,
-    task: Annotated[str | None, Option("--task", help="Only answers to this task.")] = None,
+    method: Annotated[OptText, Option("--method", help="The method whose answers to show; without it, the first.")] = None,
+    task: Annotated[OptText, Option("--task", help="Only answers to this task.")] = None,
     wrong: Annotated[bool, Option("--wrong", help="Wrong answers, unparsed ones among them.")] = False,
     right: Annotated[bool, Option("--right", help="Right answers.")] = False,
     unparsed: Annotated[bool, Option("--unparsed", help="Unparsed answers.")] = False,
     truncated: Annotated[bool, Option("--truncated", help="Truncated answers.")] = False,
-    item: Annotated[str | None, Option("--id", help="The answers to this question.")] = None,
-    against: Annotated[
-        str | None, Option("--against", metavar="METHOD", help="Only questions that this method answered differently.")
-    ] = None,
+    item: Annotated[OptText, Option("--id", help="The answers to this question.")] = None,
+    against: Annotated[OptText, Option("--against", metavar="METHOD", help="Only what this method answered differently.")] = None,
     sampled: Annotated[bool, Option("--sampled", help="Show the sampled runs that come with a greedy evaluation.")] = False,
     limit: Annotated[int, Option("--limit", min=1, metavar="N", help="At most N answers.")] = 10,
     trust: TrustCode = False,
@@ -387,12 +346,10 @@ def show(
 @app.command()
 def export(
     model: Annotated[Path, Argument(help="A run's folder, or with --gguf a model's.")],
-    gguf: Annotated[Path | None, Option("--gguf", metavar="FILE", help="Write the model as this file, for llama.cpp.")] = None,
+    gguf: Annotated[OptPath, Option("--gguf", metavar="FILE", help="Write the model as this file, for llama.cpp.")] = None,
     kind: Annotated[str, Option("--type", help="With --gguf: number format, f32, f16, bf16 or q8_0.")] = "f16",
-    trainer: Annotated[
-        str | None, Option("--format", help="Write training rows and the start model for trl, unsloth, llama-factory or axolotl.")
-    ] = None,
-    out: Annotated[Path | None, Option("--out", metavar="DIR", help="With --format: the folder to write.")] = None,
+    trainer: Annotated[OptText, Option("--format", help="Write rows for trl, unsloth, llama-factory or axolotl.")] = None,
+    out: Annotated[OptPath, Option("--out", metavar="DIR", help="With --format: the folder to write.")] = None,
     method: Annotated[str, Option("--method", help="With --format: whose rows.")] = "cirf_full",
     as_json: Json = False,
 ) -> None:
@@ -443,15 +400,11 @@ def push(
 @app.command(name="lm-eval")
 def lm_eval(
     out: Annotated[Path, Argument(help="Folder to write to; the harness finds it with --include_path.")],
-    tasks: Annotated[
-        str, Option("--tasks", metavar="A,B", help="Names (see `cirf tasks`) or files (mine.jsonl, mytask.py) to write.")
-    ],
+    tasks: Annotated[str, Option("--tasks", metavar="A,B", help="Names (see `cirf tasks`) or files to write.")],
     method: Annotated[
         str, Option("--method", help="The method whose prompt and cap to write (see `cirf methods`).")
     ] = "cirf_full",
-    choice: Annotated[
-        bool, Option("--choice", help="Score the likelihood of every possible answer instead of generating.")
-    ] = False,
+    choice: Annotated[bool, Option("--choice", help="Score every possible answer instead of generating.")] = False,
     sets: Sets = None,
     data: Data = None,
     limit: TestLimit = None,
@@ -467,7 +420,7 @@ def lm_eval(
 def ask(
     model: Annotated[Path, Argument(help="A run's folder, or a model CIRF has trained.")],
     question: Annotated[str, Argument(help="The question.")],
-    choice: Annotated[list[str] | None, Option("--choice", help="An option, in order. Repeatable.")] = None,
+    choice: Annotated[OptTexts, Option("--choice", help="An option, in order. Repeatable.")] = None,
     budget: Annotated[int | None, Option("--budget", min=0, metavar="N", help="At most N functional tokens.")] = None,
     results: Annotated[bool, Option("--results/--no-results", help="Results between functional tokens, or none.")] = True,
     forbid: Forbid = None,
@@ -475,11 +428,9 @@ def ask(
     grammar: Annotated[bool, Option("--grammar", help="Constrain the answer to the form of traces.")] = False,
     calculator: Annotated[bool, Option("--calculator", help="Compute the number after an equals sign.")] = False,
     stream: Annotated[
-        bool | None, Option("--stream/--no-stream", help="Print the answer while it is generated (default: on a terminal).")
+        bool | None, Option("--stream/--no-stream", help="Print while generating (default: on a terminal).")
     ] = None,
-    explain: Annotated[
-        bool, Option("--explain", help="Show for each token its probability, the alternatives, and example steps.")
-    ] = False,
+    explain: Annotated[bool, Option("--explain", help="Show each token's probability, alternatives, and example steps.")] = False,
     trust: TrustCode = False,
     as_json: Json = False,
 ) -> None:
@@ -496,21 +447,21 @@ def ask(
 def serve(
     model: Annotated[str, Argument(help="A run's folder, a model's folder, a hub id or bundled:NAME.")],
     compare: Annotated[
-        str | None, Option("--compare", metavar="MODEL", help="A second model to compare with, such as one that writes prose.")
+        OptText, Option("--compare", metavar="MODEL", help="A second model, such as one that writes prose.")
     ] = None,
     forbid: Forbid = None,
     at_most: AtMost = None,
     host: Annotated[str, Option("--host", help="Address to bind; one that other machines can reach needs a key.")] = "127.0.0.1",
     port: Annotated[int, Option("--port", min=0, max=65535, metavar="N", help="The port; 0: a free one.")] = 8000,
     api_key_env: Annotated[
-        str | None, Option("--api-key-env", metavar="NAME", help="Environment variable with the key that clients must give.")
+        OptText, Option("--api-key-env", metavar="NAME", help="Variable with the key that clients must give.")
     ] = None,
     max_batch_size: Annotated[int, Option("--max-batch-size", min=1, metavar="N", help="Most answers decoded together.")] = 32,
     max_queue_size: Annotated[
-        int, Option("--max-queue-size", min=1, metavar="N", help="Most queued requests; more are refused.")
+        int, Option("--max-queue-size", min=1, metavar="N", help="Most queued requests; others are refused.")
     ] = 256,
     timeout: Annotated[
-        float, Option("--timeout", min=1, metavar="SECONDS", help="Longest time of a request, including the queue.")
+        float, Option("--timeout", min=1, metavar="SECONDS", help="Longest time of a request, queue included.")
     ] = 120.0,
     trust: TrustCode = False,
     as_json: Annotated[bool, Option("--json", help="Print address and models as JSON once the server is ready.")] = False,
@@ -527,12 +478,9 @@ def serve(
 @app.command()
 def codes(
     folder: RunPath,
-    text: Annotated[str | None, Argument(help="A rationale to encode; without it, the codes are listed.")] = None,
-    question: Annotated[str | None, Option("--question", help="Its question, for question-centred codes.")] = None,
-    choice: Annotated[
-        list[str] | None,
-        Option("--choice", help="An option of its question, in order. Repeatable. Without any: a question that has none."),
-    ] = None,
+    text: Annotated[OptText, Argument(help="A rationale to encode; without it, the codes are listed.")] = None,
+    question: Annotated[OptText, Option("--question", help="Its question, for question-centred codes.")] = None,
+    choice: Annotated[OptTexts, Option("--choice", help="An option of its question, in order. Repeatable.")] = None,
     forbid: Forbid = None,
     at_most: AtMost = None,
     trust: TrustCode = False,
@@ -557,17 +505,13 @@ def codes(
 def label(
     folder: Annotated[Path, Argument(metavar="RUN", help="A run's folder, or a model's.")],
     labels: Annotated[
-        list[str] | None, Argument(metavar="CODE=LABEL", help='Such as "16=divides"; "16=" restores the rule\'s label.')
+        OptTexts, Argument(metavar="CODE=LABEL", help='Such as "16=divides"; "16=" restores the rule\'s label.')
     ] = None,
     endpoint: Annotated[
-        str | None, Option("--endpoint", metavar="URL", help="Label all codes by a language model: its server's URL, or local.")
+        OptText, Option("--endpoint", metavar="URL", help="Label by a language model: its server's URL, or local.")
     ] = None,
-    model: Annotated[
-        str | None, Option("--model", help="Its model on that server; for local a hub id, a folder or bundled:NAME.")
-    ] = None,
-    api_key_env: Annotated[
-        str | None, Option("--api-key-env", metavar="NAME", help="Environment variable with its API key.")
-    ] = None,
+    model: Annotated[OptText, Option("--model", help="Its model there; local: a hub id, a folder or bundled:NAME.")] = None,
+    api_key_env: Annotated[OptText, Option("--api-key-env", metavar="NAME", help="Variable with its API key.")] = None,
     trust: TrustCode = False,
     as_json: Json = False,
 ) -> None:
@@ -580,7 +524,7 @@ def label(
 
 @app.command()
 def recipes(
-    name: Annotated[str | None, Argument(help="Print this recipe.")] = None,
+    name: Annotated[OptText, Argument(help="Print this recipe.")] = None,
     schema: Annotated[bool, Option("--schema", help="Every key with its type, default and meaning.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -598,15 +542,13 @@ def tasks(as_json: Json = False) -> None:
     show(as_json)
 
 
-DataOut = Annotated[
-    Path | None, Option("--out", metavar="DIR", help="The data folder (default: the one recipes use without --data).")
-]
+DataOut = Annotated[OptPath, Option("--out", metavar="DIR", help="The folder (default: that of recipes without --data).")]
 
 
 @data_app.command("get")
 def data_get(
     names: Annotated[
-        list[str] | None, Argument(metavar="NAME...", help="Benchmarks, rationales, single files or all (see `cirf data list`).")
+        OptTexts, Argument(metavar="NAME...", help="Benchmarks, rationales, files or all (see `cirf data list`).")
     ] = None,
     out: DataOut = None,
     quiet: Quiet = False,
@@ -628,9 +570,7 @@ def data_list(out: DataOut = None, as_json: Json = False) -> None:
 
 @app.command()
 def methods(
-    name: Annotated[
-        str | None, Argument(help="Show this method's settings and presets. A path ending in .py is a method of your own.")
-    ] = None,
+    name: Annotated[OptText, Argument(help="Show this method's settings and presets; yours is a path ending in .py.")] = None,
     as_json: Json = False,
 ) -> None:
     """List the methods, or show the settings of one."""
