@@ -37,7 +37,7 @@ from cirf.store.integrity import check_results
 from cirf.store.run_folder import RunFolder
 
 _CODE = re.compile(r"`([^`\s](?:[^`]*[^`\s])?)`")
-_LONG = 18  # characters
+_LONG = 18  # characters of a word, such as a run's name, that would make a column wider than a phone's screen
 _HALF = 400  # points; pictures up to this width are two in a row
 _FILTERED = 8  # rows from which on a table has a filter
 
@@ -61,7 +61,7 @@ def render_analyses(summary: Mapping[str, Any], found: Mapping[str, AnalysisResu
         pictures=pictures,
         dark_colours=Markup(dark_colours()),
         coded=in_code,
-        has_long_word=_has_long_word,
+        has_long_word=lambda text: any(len(word) > _LONG for word in text.split()),
     )
 
 
@@ -70,11 +70,6 @@ def in_code(text: str) -> Any:
     from markupsafe import Markup, escape
 
     return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))
-
-
-def _has_long_word(text: str) -> bool:
-    """Whether a word of a cell, such as a run's name, would make a column wider than a phone's screen."""
-    return any(len(word) > _LONG for word in text.split())
 
 
 def _wide(svg: str) -> bool:

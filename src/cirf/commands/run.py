@@ -81,7 +81,8 @@ def checked(recipe: Recipe, folder: Path, quiet: bool) -> Context:
     _check_trackers(recipe)
     for method, model in recipe.models.items():
         check_saved(method, Path(model), recipe)
-    if SCORED_BY in recipe.models and (pruned := [name for name in recipe.methods if _pruned_here(name, recipe)]):
+    pruned = [name for name in recipe.methods if name not in recipe.models and get(name, recipe).pruning is not None]
+    if SCORED_BY in recipe.models and pruned:
         raise CirfError(
             f"models.{SCORED_BY}: results are pruned by the model trained in the run; remove the key, "
             f"or name a model for {pruned[0]} too"
@@ -89,10 +90,6 @@ def checked(recipe: Recipe, folder: Path, quiet: bool) -> Context:
     context = Context(recipe, RunFolder(folder), for_terminal(quiet))
     _ = context.tasks  # likewise a task's
     return context
-
-
-def _pruned_here(name: str, recipe: Recipe) -> bool:
-    return name not in recipe.models and get(name, recipe).pruning is not None
 
 
 def _check_trackers(recipe: Recipe) -> None:

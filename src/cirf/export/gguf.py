@@ -176,7 +176,8 @@ def _add_tokenizer(writer: Any, model: Path, rows: int) -> dict[str, Any]:
     for added in spelled["added_tokens"]:
         special = gguf.TokenType.CONTROL if added["special"] else gguf.TokenType.USER_DEFINED
         tokens[added["id"]], kinds[added["id"]] = added["content"], special
-    merges = [merge if isinstance(merge, str) else " ".join(_glued(part) for part in merge) for merge in core["merges"]]
+    # A space separates the halves of a merge, so it cannot occur in one.
+    merges = [one if isinstance(one, str) else " ".join(part.replace(" ", "\u0120") for part in one) for one in core["merges"]]
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre(name_of(tokenizer, model))
     writer.add_token_list(tokens)
@@ -192,11 +193,6 @@ def _add_tokenizer(writer: Any, model: Path, rows: int) -> dict[str, Any]:
         writer.add_chat_template(tokenizer.chat_template)
     ours = sum(kind == gguf.TokenType.USER_DEFINED for kind in kinds)
     return {"tokens": len(tokenizer), "added": ours}
-
-
-def _glued(part: str) -> str:
-    """A half of a merge; the space that separates the halves cannot occur in one."""
-    return part.replace(" ", "\u0120")
 
 
 def _tensors(model: Path, tied: bool) -> Iterator[tuple[str, Callable[[], torch.Tensor]]]:

@@ -94,7 +94,8 @@ def load_served(model: str | Path, trust: bool = False) -> ServedModel:
     from cirf.methods.saved import saved_beginnings
 
     path = user_path(model)
-    elsewhere = isinstance(model, str) and not path.exists() and (model.startswith("bundled:") or _may_be_hub(model))
+    may_be_hub = str(model).count("/") == 1 and not is_local(str(model))  # owner/name
+    elsewhere = isinstance(model, str) and not path.exists() and (model.startswith("bundled:") or may_be_hub)
     if elsewhere:
         folder = Path(backbone.locate(model)) if str(model).startswith("bundled:") else snapshot(str(model))
     else:
@@ -126,8 +127,3 @@ def load_served(model: str | Path, trust: bool = False) -> ServedModel:
         limits=limits,
         seed=seed,
     )
-
-
-def _may_be_hub(model: str) -> bool:
-    """Whether a text looks like ``owner/name`` and not like a path."""
-    return model.count("/") == 1 and not is_local(model)
