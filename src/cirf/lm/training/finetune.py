@@ -25,7 +25,18 @@ from cirf.lm.training.callbacks import EarlyCheck, StopOnSignal, check_update
 from cirf.lm.training.checkpoints import clean, disk_errors, latest
 from cirf.lm.training.history import History, code_rows, history_of, survivals
 from cirf.lm.training.objective import Objective
-from cirf.lm.training.sharding import blank_copy, check_launch, fill, free_gathered, gathered, local, part_of, shard, unseen
+from cirf.lm.training.sharding import (
+    blank_copy,
+    check_launch,
+    fill,
+    free_gathered,
+    gathered,
+    local,
+    part_of,
+    refusal,
+    shard,
+    unseen,
+)
 from cirf.lm.training.spec import TrainingData, TrainingSpec, training_data
 from cirf.lm.training.trainer import AlreadyTrained, ReleaseMemory, TargetTrainer, TrainingControl, arguments
 from cirf.lm.vocabulary import is_tied
@@ -94,8 +105,7 @@ def _objective(spec: TrainingSpec) -> Objective:
     if sharded():
         check_launch()
         if spec.frozen or not objective.plain or objective.module is not None:
-            advice = "launch without it (accelerate launch --multi_gpu)"
-            raise CirfError(f"{spec.method} cannot be trained with sharded weights (FSDP); {advice}")
+            raise refusal(spec.method)
     return objective
 
 

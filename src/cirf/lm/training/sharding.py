@@ -52,6 +52,11 @@ def unseen() -> Iterator[None]:
             os.environ["ACCELERATE_USE_FSDP"] = requested
 
 
+def refusal(method: str) -> CirfError:
+    """The error for a method whose objective reads weights outside the model's own pass."""
+    return CirfError(f"{method} cannot be trained with sharded weights (FSDP); launch without it (accelerate launch --multi_gpu)")
+
+
 def shard(model: Any, base: Any, full: bool, device: str) -> None:
     """Shard a model in place, layer by layer, and move each process's part to its device. ``base``: the model inside its
     adapters. ``full``: every weight is trained, so all become float32. ``CirfError``: the model does not name its layers."""
