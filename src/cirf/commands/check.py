@@ -174,9 +174,7 @@ def _notes(made: dict[str, Any], recipe: Recipe) -> list[str]:
                 f"{row['unread_example']}; numbers are read as {written}"
             )
         if 0 < row["usable"] < FEW:
-            notes.append(
-                f"{name}: {row['usable']} usable rows are too few to learn from; at least {FEW} are needed, 300 are better"
-            )
+            notes.append(f"{name}: {row['usable']} usable rows are too few to learn from; {FEW} are needed, 300 are better")
         if row["usable"] and row["speedup"] < _LITTLE:
             notes.append(f"{name}: traces are hardly shorter than the rationales, which are short already")
     return notes

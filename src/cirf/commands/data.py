@@ -258,9 +258,7 @@ def get(names: Sequence[str], out: Path | None, quiet: bool, as_json: bool, file
         raise CirfError("data get: name benchmarks or rationale files, or all (see `cirf data list`)")
     folder = (out or data_folder()).resolve()
     chosen = select(names, catalogue() if files is None else files)
-    got, missing = get_task(
-        chosen, folder, for_terminal(quiet), lambda summary: None if as_json else print(_line(summary), flush=True)
-    )
+    got, missing = get_task(chosen, folder, for_terminal(quiet), lambda one: None if as_json else print(_line(one), flush=True))
     if as_json:
         made = {"folder": str(folder), "files": [_row(each) for each in got], "missing": [_row(each) for each in missing]}
         print(json.dumps(made, indent=2, ensure_ascii=False))

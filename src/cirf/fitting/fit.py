@@ -180,9 +180,7 @@ def _notes(facts: Facts, file: str, model: str, parameters: int | None, rows: in
             "rationales.teacher.endpoints, or add `rationale` to the rows"
         )
     elif facts.found.usable < FEW:
-        notes.append(
-            f"{file}: {facts.found.usable} usable rows are too few to learn from; at least {FEW} are needed, 300 are better"
-        )
+        notes.append(f"{file}: {facts.found.usable} usable rows are too few to learn from; {FEW} are needed, 300 are better")
     lost = {reason: number for reason, number in facts.found.unusable.items() if number} if not facts.bare else {}
     if lost:
         why = "; ".join(f"{number:,} {reason}" for reason, number in lost.items())

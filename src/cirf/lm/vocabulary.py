@@ -146,9 +146,7 @@ def single(tokenizer: Any, text: str) -> int:
     """The id of a text that is a single token, as ``vocabulary.init_from_token`` must be; ``CirfError`` where it is not."""
     ids = encode(tokenizer, text)
     if len(ids) != 1:
-        raise CirfError(
-            f"vocabulary.init_from_token: {text!r} is {len(ids)} tokens of this model; name a text that is a single one"
-        )
+        raise CirfError(f"vocabulary.init_from_token: {text!r} is {len(ids)} tokens of this model; name a text of a single one")
     return ids[0]
 
 

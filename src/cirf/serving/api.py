@@ -347,9 +347,7 @@ def _how(request: ChatRequest, served: ServedModel, count: int) -> BatchSettings
     temperature = usual.temperature if request.temperature is None else request.temperature
     top_p = usual.top_p if request.top_p is None else request.top_p
     if request.cirf.votes > 1 and temperature == 0:
-        raise Refusal(
-            400, "votes at temperature 0 are all alike; give a temperature above 0, or none", "invalid_votes", "temperature"
-        )
+        raise Refusal(400, "votes at temperature 0 are all alike; give one above 0, or none", "invalid_votes", "temperature")
     steered = request.cirf.steered
     if served.names is None and (steered or request.cirf.explain):
         named = "cirf.explain" if not steered else "cirf"
