@@ -177,10 +177,8 @@ def rows(run: Path, trainer: str, out: Path, name: str, as_json: bool) -> None:
     if as_json:
         print(json.dumps(details, indent=2))
         return
-    print(
-        f"{details['rows']:,} rows"
-        + (f", {details['left_out']:,} longer than finetune.max_length left out" if details["left_out"] else "")
-    )
+    left_out = f", {details['left_out']:,} longer than finetune.max_length left out" if details["left_out"] else ""
+    print(f"{details['rows']:,} rows{left_out}")
     print(details["command"])
 
 

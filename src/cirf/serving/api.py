@@ -329,16 +329,9 @@ def job_of(request: ChatRequest, served: ServedModel, limits: Limits) -> Job:
     if len(ids) > most:
         raise _too_long(str(len(ids)), most)
     tokens = request.max_completion_tokens or request.max_tokens or served.cap
-    return Job(
-        served=served,
-        prompt=prompt,
-        ids=ids,
-        how=how,
-        cap=min(tokens, limits.answer, served.context - len(ids)),
-        seed=random.getrandbits(32) if request.seed is None else request.seed,
-        count=count,
-        streamed=request.stream,
-    )
+    cap = min(tokens, limits.answer, served.context - len(ids))
+    seed = random.getrandbits(32) if request.seed is None else request.seed
+    return Job(served, prompt, ids, how, cap, seed=seed, count=count, streamed=request.stream)
 
 
 def _how(request: ChatRequest, served: ServedModel, count: int) -> BatchSettings:

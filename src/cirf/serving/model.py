@@ -114,16 +114,6 @@ def load_served(model: str | Path, trust: bool = False) -> ServedModel:
     called = str(model).rpartition(":")[2] if elsewhere else path.resolve().name
     names = token_names(functions["size"], functions["delimiters"]) if functions else None
     cap = limits.max_trace_tokens + LONGEST_ANSWER if functions else limits.max_new_tokens
-    return ServedModel(
-        name=called,
-        model=loaded,
-        tokenizer=tokenizer,
-        functions=functions,
-        names=names,
-        opened=names is not None and opened_by_prompt(tokenizer, names),
-        thinking=saved_beginnings(folder, loaded, tokenizer),
-        cap=min(cap, limits.max_completion_tokens or cap),
-        context=context,
-        limits=limits,
-        seed=seed,
-    )
+    opened, thinking = names is not None and opened_by_prompt(tokenizer, names), saved_beginnings(folder, loaded, tokenizer)
+    cap = min(cap, limits.max_completion_tokens or cap)
+    return ServedModel(called, loaded, tokenizer, functions, names, opened, thinking, cap, context, limits, seed)

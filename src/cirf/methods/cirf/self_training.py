@@ -87,15 +87,10 @@ class CirfSelf(CirfFull):
             found = right[steps.problem]
             trace = found[dealt[steps.problem] % len(found)] if found else None
             dealt[steps.problem] += 1
-            rows.append(
-                {
-                    "problem": steps.problem,
-                    "sample": steps.sample,
-                    "codes": None if trace is None else [code for code, _ in trace],
-                    "results": None if trace is None else [result for _, result in trace],
-                    "right": sum(row["correct"] for row in answers[steps.problem]),
-                }
-            )
+            codes, results = (None, None) if trace is None else ([code for code, _ in trace], [result for _, result in trace])
+            count = sum(row["correct"] for row in answers[steps.problem])
+            row = {"problem": steps.problem, "sample": steps.sample, "codes": codes, "results": results, "right": count}
+            rows.append(row)
         every = [row for some in answers.values() for row in some]
         details = {
             "of": settings.of,

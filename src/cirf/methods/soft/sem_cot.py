@@ -327,12 +327,9 @@ class ShortRationale:
 def shorten_by_rule(steps: Sequence[Steps], problems: Mapping[str, Problem], words: int) -> list[ShortRationale]:
     """Every rationale by the rule: its ``words`` most important words, in their order."""
     texts = ["\n".join(row.segments) for row in steps]
-    return [
-        ShortRationale(text, "rule")
-        for text in _cut(
-            texts, [problems[row.problem].question for row in steps], [problems[row.problem].answer for row in steps], words
-        )
-    ]
+    solved = [problems[row.problem] for row in steps]
+    cut = _cut(texts, [problem.question for problem in solved], [problem.answer for problem in solved], words)
+    return [ShortRationale(text, "rule") for text in cut]
 
 
 def shorten_by_model(
@@ -351,14 +348,8 @@ def shorten_by_model(
     """
     models = {endpoint.model for endpoint in section.endpoints}
     if len(models) != 1:
-        raise CirfError(
-            "results.writer.endpoints: "
-            + (
-                "empty although a model is to shorten rationales; name one server"
-                if not models
-                else "all must have the same model"
-            )
-        )
+        why = "all must have the same model" if models else "empty although a model is to shorten rationales; name one server"
+        raise CirfError(f"results.writer.endpoints: {why}")
     template = read_template(None, *TEMPLATE)
     model = models.pop()
     requests = [_request(row, problems[row.problem], words, template, model, section, seed) for row in steps]

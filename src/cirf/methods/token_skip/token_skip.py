@@ -121,16 +121,8 @@ class TokenSkip(Prose):
             if count(text.rationale) > self.settings.longest:
                 ratio = 1.0
             left = shorten(text.rationale, words, ratio, count, force)
-            rows.append(
-                {
-                    "problem": steps.problem,
-                    "sample": steps.sample,
-                    "ratio": ratio,
-                    "achieved": round(left.ratio, 4),
-                    "tokens": left.tokens,
-                    "text": left.text,
-                }
-            )
+            kept = {"ratio": ratio, "achieved": round(left.ratio, 4), "tokens": left.tokens, "text": left.text}
+            rows.append({"problem": steps.problem, "sample": steps.sample} | kept)
         details = achieved(rows)
         shares = ", ".join(f"{row['achieved']:.2f} for {ratio}" for ratio, row in details.items())
         note = f"share of the tokens left by {self.settings.scorer}: {shares}"
