@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -186,21 +186,13 @@ def _settings(trainer: str, section: Finetune, end: str, ids: Sequence[int]) -> 
     import yaml
 
     keys = _trainer_keys(section, trainer == "axolotl")
-    data: Mapping[str, Any]
+    data: dict[str, Any]
     if trainer == "trl":
         data = {"model_name_or_path": START, "dtype": "float32", "dataset_name": "rows", "eos_token": end}
         keys["max_length"] = section.max_length
     elif trainer == "llama-factory":
-        data = {
-            "model_name_or_path": START,
-            "stage": "sft",
-            "do_train": True,
-            "finetuning_type": "full",
-            "dataset": "cirf",
-            "dataset_dir": ".",
-            "template": "empty",
-            "cutoff_len": section.max_length,
-        }
+        data = {"model_name_or_path": START, "stage": "sft", "do_train": True, "finetuning_type": "full"}
+        data |= {"dataset": "cirf", "dataset_dir": ".", "template": "empty", "cutoff_len": section.max_length}
     else:
         data = {
             "base_model": START,

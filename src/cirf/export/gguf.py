@@ -147,14 +147,7 @@ def _describe(writer: Any, config: Mapping[str, Any], model: Path, kind: Kind) -
     writer.add_rope_freq_base(float(rotary.get("rope_theta") or config.get("rope_theta") or 10000.0))
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     writer.add_vocab_size(config["vocab_size"])
-    writer.add_file_type(
-        {
-            "f32": gguf.LlamaFileType.ALL_F32,
-            "f16": gguf.LlamaFileType.MOSTLY_F16,
-            "bf16": gguf.LlamaFileType.MOSTLY_BF16,
-            "q8_0": gguf.LlamaFileType.MOSTLY_Q8_0,
-        }[kind]
-    )
+    writer.add_file_type(gguf.LlamaFileType[f"{'ALL' if kind == 'f32' else 'MOSTLY'}_{kind.upper()}"])
     if kind == "q8_0":
         writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
 

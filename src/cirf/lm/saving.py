@@ -57,15 +57,10 @@ def _copy_processors(config: Any, folder: Path) -> None:
     if config.get_text_config(decoder=True) is config:
         return
     revision = getattr(config, "_commit_hash", None)
+    kinds = ("missing_entries", "gated_repo", "connection_errors")
+    never_raise: dict[str, Any] = {f"_raise_exceptions_for_{kind}": False for kind in kinds}
     for name in _PROCESSORS:
-        found = cached_file(
-            config.name_or_path,
-            name,
-            revision=revision,
-            _raise_exceptions_for_missing_entries=False,
-            _raise_exceptions_for_gated_repo=False,
-            _raise_exceptions_for_connection_errors=False,
-        )
+        found = cached_file(config.name_or_path, name, revision=revision, **never_raise)
         if found is not None:
             stored = load_object(Path(found)) or {}
             stored.pop("chat_template", None)  # that of training is the tokenizer's

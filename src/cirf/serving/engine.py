@@ -233,15 +233,10 @@ class Engine:
                     job.changed()
             return [job.cancelled or job.ends[place] is not None for job, place in (owners[row] for row in rows)]
 
-        follow(
-            served.model,
-            served.tokenizer,
-            [job.ids for job, _ in owners],
-            max(job.cap for job in jobs),
-            step,
-            Decoding(how.temperature, how.top_p, prefixes=served.thinking, steer=served.steer(how.steering, how.calculator)),
-            [draw(job.seed, job.prompt, place) for job, place in owners],
-        )
+        steer, cap = served.steer(how.steering, how.calculator), max(job.cap for job in jobs)
+        decoding = Decoding(how.temperature, how.top_p, prefixes=served.thinking, steer=steer)
+        draws = [draw(job.seed, job.prompt, place) for job, place in owners]
+        follow(served.model, served.tokenizer, [job.ids for job, _ in owners], cap, step, decoding, draws)
         for job in jobs:
             if not job.over:
                 _end(job)
