@@ -14,7 +14,7 @@ import tinyrun
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cirf.fitting import Choice, draft
+from cirf.fitting.choices import Choice, draft
 from cirf.fitting.fit import name_of
 from cirf.methods import get
 from cirf.recipe.load import parse
@@ -312,7 +312,7 @@ def test_batches_fit_into_the_memory_that_is_free(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("cirf.commands.check.sizes_of", lambda recipe: sizes)
 
     def fitted(gibibytes: float) -> tuple[Recipe, str]:
-        monkeypatch.setattr("cirf.cpu.memory.free_memory", lambda device: int(gibibytes * 2**30))
+        monkeypatch.setattr("cirf.commands.check.free_memory", lambda device: int(gibibytes * 2**30))
         said = tinyrun.cirf("init", mine, "--model", NO_MODEL)
         return parse(said.out), said.out
 

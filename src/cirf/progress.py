@@ -14,10 +14,7 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]
 
 
 def printable(text: str) -> str:
-    """The text safe for a terminal: control characters, which could hide or forge output, as escapes.
-
-    Tabs and line ends stay.
-    """
+    """The text safe for a terminal: control characters, which could hide or forge output, as escapes. Tabs and line ends stay."""
     return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
@@ -27,10 +24,8 @@ def write_line(text: str) -> None:
 
 
 def print_table(titles: Sequence[str], rows: Iterable[Sequence[str] | None], texts: int = 1) -> None:
-    """A table on standard output; the first ``texts`` columns are texts, the others numbers. ``None`` is a line.
-
-    Its width is fixed: in a narrow window wrapped lines are better than truncated cells.
-    """
+    """A table on standard output; the first ``texts`` columns are texts, the others numbers. ``None`` is a line. Its width is
+    fixed: in a narrow window wrapped lines are better than truncated cells."""
     from rich.box import SIMPLE
     from rich.console import Console
     from rich.markup import escape

@@ -34,7 +34,9 @@ from pathlib import Path
 
 from cirf.distributed import first_on_main, is_main, settled, world_size
 from cirf.endpoints.requests import asked_by
+from cirf.environment import describe
 from cirf.errors import CirfError
+from cirf.recipe.load import dump
 from cirf.stages import codes, model_checks, models
 from cirf.stages.context import Context
 from cirf.stages.planning import plans
@@ -82,10 +84,8 @@ def asked_for(context: Context, until: str | Collection[str] | None = None) -> l
 
 @dataclass(frozen=True)
 class Sharing:
-    """Other runs from which finished stages may be taken over, and a callback before each stage.
-
-    ``begins`` is given the stage's name, its key, and the run it is taken from or ``None`` where it is made.
-    """
+    """Other runs from which finished stages may be taken over, and a callback before each stage. ``begins`` is given the stage's
+    name, its key, and the run it is taken from or ``None`` where it is made."""
 
     others: Sequence[RunFolder]
     begins: Callable[[str, str, RunFolder | None], None]
@@ -109,7 +109,7 @@ def execute(
         if not all(settled(partial(is_intact, context.folder, stage)) for stage in stages):
             model_checks.check_backbone(context, stages)
         if not is_main():
-            _bring_up_to_date(context, stages, _nothing, sharing)
+            _bring_up_to_date(context, stages, lambda line: None, sharing)
         else:
             with context.folder.alone():
                 save_recipe(context)
@@ -179,23 +179,13 @@ def _take(folder: RunFolder, stage: StagePlan, sharing: Sharing, say: Callable[[
     sharing.begins(stage.name, key, None)
 
 
-def _nothing(line: str) -> None:
-    """The output of processes other than the main one."""
-
-
 def save_recipe(context: Context) -> None:
-    """Write the resolved recipe next to the artefacts."""
-    from cirf.recipe.load import dump
-
     path, text = context.folder.root / "recipe.yaml", dump(context.recipe)
     if not path.is_file() or path.read_bytes() != text.encode():  # a finished run may be on a read-only disk
         write_atomic(path, text)
 
 
 def _save_environment(context: Context) -> None:
-    """Write the environment of the run's start, for its report."""
-    from cirf.environment import describe
-
     path = context.folder.root / "environment.json"
     try:
         known = load_object(path)

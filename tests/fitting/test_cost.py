@@ -12,8 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cirf.fitting import size_in_name, updates_of
-from cirf.fitting.cost import in_hours, in_words, operations, speed, training_memory
+from cirf.fitting.cost import in_hours, in_words, operations, size_in_name, speed, training_memory, updates_of
 from cirf.lm.training.spec import plan_updates
 from cirf.recipe import schema
 from cirf.recipe.schema import TOO_FEW_UPDATES, Finetune

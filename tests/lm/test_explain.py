@@ -12,7 +12,7 @@ import torch
 from cirf.lm.adapters import put_adapters, through
 from cirf.lm.prompt import prompt_text
 from cirf.lm.training.batches import Feature, Row, tokenise
-from cirf.lm.training.new_token_rows import TrainableRows
+from cirf.lm.training.finetune import TrainableRows
 from cirf.lm.training.objective import CurriculumRow
 from cirf.methods.base import at_head_of_answer
 from cirf.methods.curricula import CurriculumPlan, StagedCurriculum, aligned, groups_of

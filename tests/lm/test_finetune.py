@@ -29,9 +29,8 @@ from cirf.lm.training.batches import Row, tokenise
 from cirf.lm.training.batches import Row as Row_of_glance
 from cirf.lm.training.callbacks import check_update
 from cirf.lm.training.checkpoints import latest
-from cirf.lm.training.finetune import finetune
+from cirf.lm.training.finetune import TrainableRows, finetune
 from cirf.lm.training.history import History
-from cirf.lm.training.new_token_rows import TrainableRows
 from cirf.lm.training.objective import Objective
 from cirf.lm.training.spec import TrainingSpec
 from cirf.lm.vocabulary import extend, read_trace, token_names

@@ -186,7 +186,7 @@ def test_a_row_that_is_done_gives_its_further_thoughts_no_gradient(tiny: Any) ->
 def test_adapters_new_rows_and_autocast_think_too(tiny: Any, kind: str) -> None:
     """Under LoRA with trained rows, in bfloat16 or under autocast: near what float32 gives, and with gradients."""
     from cirf.lm.adapters import put_adapters
-    from cirf.lm.training.new_token_rows import TrainableRows
+    from cirf.lm.training.finetune import TrainableRows
     from cirf.recipe import schema
 
     model = tiny.build_model(kind, tied=True, scale=2.0)

@@ -14,9 +14,8 @@ import torch
 
 from cirf.lm.prompt import prompt_text
 from cirf.lm.training.batches import Feature, Row, collate
-from cirf.lm.training.finetune import finetune
+from cirf.lm.training.finetune import TrainableRows, finetune
 from cirf.lm.training.loss import summed, target_logits
-from cirf.lm.training.new_token_rows import TrainableRows
 from cirf.lm.training.objective import Objective
 from cirf.lm.training.spec import TrainingSpec
 from cirf.lm.vocabulary import add_tokens, extend, matrices

@@ -187,8 +187,8 @@ def test_votes_are_counted_and_the_majority_answers(server: Running, traces: Ser
 
 def test_votes_that_could_change_nothing_are_left(server: Running, traces: ServedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     stops = [*stop_ids(traces.model, traces.tokenizer), *range(100, 160)]  # so that answers end early, and not all at once
-    for module in ("prompt", "decoding.generate"):
-        monkeypatch.setattr(f"cirf.lm.{module}.stop_ids", lambda model, tokenizer: stops)
+    for module in ("lm.decoding.generate", "serving.completions", "serving.engine"):
+        monkeypatch.setattr(f"cirf.{module}.stop_ids", lambda model, tokenizer: stops)
     monkeypatch.setattr("cirf.serving.completions.same", lambda one, other: True)
     prompt = prompt_text(traces.tokenizer, "yes")
     drawn = sample_many(traces.model, traces.tokenizer, prompt, 16, 7, Decoding(1.5, 1.0, 1))

@@ -150,23 +150,12 @@ def train(
         raise CirfError(f"{where}: adaptation='full' needs weights in float32; load the model with dtype='float32'")
     settle_template(tokenizer)
     names = vocabulary.names_in(tokenizer)
-    held_out = list(validation)
+    new_ids = tokenizer.convert_tokens_to_ids(list(names.all)) if names else []
     rows = _rows(listed(traces, where, "traces"), tokenizer, where)
+    held_out = _rows(list(validation), tokenizer, f"{where}, validation")
     with _folder(checkpoints) as work:
-        trained, history, _ = finetune(
-            model,
-            tokenizer,
-            rows,
-            _rows(held_out, tokenizer, f"{where}, validation"),
-            TrainingSpec(
-                section,
-                "cirf_full" if names else "direct_sft",
-                tokenizer.convert_tokens_to_ids(list(names.all)) if names else [],
-                work,
-                seed,
-            ),
-            for_terminal(),
-        )
+        spec = TrainingSpec(section, "cirf_full" if names else "direct_sft", new_ids, work, seed)
+        trained, history, _ = finetune(model, tokenizer, rows, held_out, spec, for_terminal())
     return trained.eval(), history
 
 

@@ -70,11 +70,8 @@ def field(row: object, name: str, where: str, number: int) -> Any:
 
 
 def problems_of(rows: Iterable[Row], where: str, answer: AnswerKind | None = None) -> tuple[dict[str, Task], list[Problem]]:
-    """The tasks of rows by name, and the rows as records, in order.
-
-    Records keep the task that they name. ``answer`` is the kind of answers of mappings; ``None``: detected from the rows.
-    ``CirfError`` names the first row that does not fit.
-    """
+    """The tasks of rows by name, and the rows as records, in order. Records keep the task that they name. ``answer`` is the kind
+    of answers of mappings; ``None``: detected from the rows. ``CirfError`` names the first row that does not fit."""
     every = listed(rows, where, "rows")
     records = [row for row in every if isinstance(row, Problem)]
     if len(records) == len(every):

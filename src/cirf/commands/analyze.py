@@ -12,33 +12,39 @@ import shutil
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
-from cirf.analysis.analysis import AnalysisResult
+from cirf.analysis.analysis import Analysis, AnalysisResult, MissingInputError, get, names
+from cirf.analysis.groups import distinct
+from cirf.analysis.pareto import domain_points, mark_fronts, on_same_questions, picture
+from cirf.analysis.source import Run, Source
+from cirf.analysis.tradeoff import WIDE
+from cirf.commands.show import up_to_date
 from cirf.errors import CirfError
+from cirf.export import archive
+from cirf.export.archive import is_archive, read, readable
 from cirf.pictures.canvas import themed
 from cirf.pictures.style import every_style
 from cirf.progress import write_line
+from cirf.recipe.load import open_run
+from cirf.report.data.collect import collect
 from cirf.report.page import dark_colours
+from cirf.report.plots import pareto_svg
 from cirf.report.templates import read_script, script_hash, template, variable
-from cirf.store.files import parse_json
-
-if TYPE_CHECKING:
-    from cirf.analysis.analysis import Analysis
-    from cirf.analysis.source import Run, Source
+from cirf.store.files import parse_json, to_json, write_atomic
+from cirf.store.integrity import check_results
+from cirf.store.run_folder import RunFolder
 
 _CODE = re.compile(r"`([^`\s](?:[^`]*[^`\s])?)`")
-_LONG = 18  # characters
+_LONG = 18  # characters of a word, such as a run's name, that would make a column wider than a phone's screen
 _HALF = 400  # points; pictures up to this width are two in a row
 _FILTERED = 8  # rows from which on a table has a filter
 
 
 def render_analyses(summary: Mapping[str, Any], found: Mapping[str, AnalysisResult]) -> str:
     """The page's HTML. ``summary`` is the content of ``analysis.json``, ``found`` the analyses by name, for tables and pictures.
-
-    The same data gives the same bytes; it loads nothing.
-    """
+    The same data gives the same bytes; it loads nothing."""
     from markupsafe import Markup
 
     colours = {one.colour: variable(one.colour) for one in every_style()}
@@ -55,7 +61,7 @@ def render_analyses(summary: Mapping[str, Any], found: Mapping[str, AnalysisResu
         pictures=pictures,
         dark_colours=Markup(dark_colours()),
         coded=in_code,
-        has_long_word=_has_long_word,
+        has_long_word=lambda text: any(len(word) > _LONG for word in text.split()),
     )
 
 
@@ -66,13 +72,7 @@ def in_code(text: str) -> Any:
     return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))
 
 
-def _has_long_word(text: str) -> bool:
-    """Whether a word of a cell, such as a run's name, would make a column wider than a phone's screen."""
-    return any(len(word) > _LONG for word in text.split())
-
-
 def _wide(svg: str) -> bool:
-    """Whether a picture is to have the page's whole width."""
     view = re.search(r'viewBox="[\d.]+ [\d.]+ ([\d.]+) ', svg)
     return view is not None and float(view[1]) > _HALF
 
@@ -83,8 +83,6 @@ _SWEEP = "sweep.json"
 
 def show_analyses(as_json: bool) -> None:
     """List the analyses: name, place in the paper, what the runs must hold."""
-    from cirf.analysis.analysis import get, names
-
     rows = [get(name) for name in names()]
     if as_json:
         fields = ("name", "title", "summary", "needs", "paper")
@@ -102,11 +100,6 @@ def analyze(folder: Path, asked: Sequence[str], paper: bool, as_json: bool) -> N
     that fails is left out with its reason. ``CirfError`` if the folder is no run and no sweep, if one that was named cannot be
     made, or if none can.
     """
-    from cirf.analysis.analysis import names
-    from cirf.analysis.source import Source
-    from cirf.export.archive import readable
-    from cirf.store.files import to_json, write_atomic
-
     source = Source(open_runs(folder), paper)
     with readable(folder):
         found, lacking = _found(folder, source, asked)
@@ -140,8 +133,6 @@ def _found(
     folder: Path, source: Source, asked: Sequence[str]
 ) -> tuple[dict[str, tuple[Analysis, AnalysisResult]], dict[str, str]]:
     """The analyses that can be made, and why the others cannot. ``CirfError`` for one that was ``asked`` for."""
-    from cirf.analysis.analysis import MissingInputError, get, names
-
     found: dict[str, tuple[Analysis, AnalysisResult]] = {}
     lacking: dict[str, str] = {}
     for analysis in [get(name) for name in dict.fromkeys(asked)] or [get(name) for name in names()]:
@@ -160,8 +151,6 @@ def _found(
 
 def open_runs(folder: Path) -> list[Run]:
     """The run in a folder, or those of a sweep that are there, or of an archive; ``CirfError`` if it is none of them."""
-    from cirf.export.archive import is_archive, read
-
     if is_archive(folder):
         return [*read(folder)]
     if not (folder / _SWEEP).is_file():
@@ -190,14 +179,6 @@ def _points(path: Path) -> list[dict[str, Any]]:
 
 def open_run_of(folder: Path, **about: Any) -> Run:
     """One run's folder, or a run of an archive; ``about`` is what `Run` takes besides."""
-    from cirf.analysis.source import Run
-    from cirf.commands.show import up_to_date
-    from cirf.export import archive
-    from cirf.recipe.load import open_run
-    from cirf.report.data.collect import collect
-    from cirf.store.integrity import check_results
-    from cirf.store.run_folder import RunFolder
-
     if archived := archive.find(folder):
         return archived
     open_run(folder)
@@ -211,25 +192,20 @@ def open_run_of(folder: Path, **about: Any) -> Run:
 
 
 def _write(folder: Path, made: AnalysisResult) -> None:
-    """Write an analysis's files, replacing existing ones."""
-    from cirf.store.files import write_atomic
-
     if folder.exists():
         shutil.rmtree(folder)
     folder.mkdir(parents=True)
     for table in made.tables:
         write_atomic(folder / f"{table.name}.csv", table.to_csv())
         write_atomic(folder / f"{table.name}.tex", table.to_latex())
-    for name, picture in made.pictures.items():
-        write_atomic(folder / f"{name}.svg", picture + "\n")
+    for name, svg in made.pictures.items():
+        write_atomic(folder / f"{name}.svg", svg + "\n")
 
 
 def _summary(
     folder: Path, source: Source, found: Mapping[str, tuple[Analysis, AnalysisResult]], lacking: Mapping[str, str]
 ) -> dict[str, Any]:
     """The summary as JSON. A run counts once, however many parts of a sweep name it."""
-    from cirf.analysis.groups import distinct
-
     runs = distinct(source.runs)
     return {
         "name": str(source.single.key("name")) if len(runs) == 1 else folder.resolve().name,
@@ -267,11 +243,6 @@ def write_picture(folder: Path, path: Path, domain: str, without: Collection[str
     ``domain``: ``all`` counts every question alike; ``in`` and ``out`` are means of the tasks trained on or not. ``without``:
     methods to leave out. ``CirfError`` for an unknown domain or method, or if nothing is left to draw.
     """
-    from cirf.analysis.pareto import domain_points, mark_fronts, on_same_questions, picture
-    from cirf.analysis.tradeoff import WIDE
-    from cirf.report.plots import pareto_svg
-    from cirf.store.files import write_atomic
-
     if domain not in DOMAINS:
         raise CirfError(f"--domain: expected {', '.join(DOMAINS)}, found {domain!r}")
     run = open_run_of(folder)

@@ -15,18 +15,31 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from cirf.assets import resolve
+from cirf.codebook.codebook import Codebook
+from cirf.codebook.embedding import embed_once, wording, wordings
 from cirf.codebook.functions import MODEL, find_model, functions_of, steps_of
 from cirf.errors import CirfError
-from cirf.progress import printable
+from cirf.lm import backbone
+from cirf.lm.backbone import load_tokenizer, pick_device
+from cirf.lm.decoding import generate as decode
+from cirf.lm.decoding.trace_grammar import Steering, check_codes, expression
+from cirf.lm.prompt import encode
+from cirf.lm.vocabulary import is_closed, names_in, opened_by_prompt
+from cirf.methods import get
+from cirf.methods.cirf.cirf import TraceSettings, formed
+from cirf.methods.prose.cot import ANSWER_MARK
+from cirf.progress import SILENT, printable
 from cirf.recipe.load import load, open_run
-from cirf.serving.model import ServedModel
-from cirf.serving.reading import HALF, StreamReader, without_beginning
+from cirf.serving.model import ServedModel, load_served
+from cirf.serving.reading import HALF, StreamReader, choices, explanation, without_beginning
+from cirf.stages.context import Context
+from cirf.stages.models import functions_of as by_traces
 from cirf.store.files import parse_json
-
-if TYPE_CHECKING:
-    from cirf.serving.model import ServedModel
+from cirf.store.run_folder import RunFolder
+from cirf.tasks.task import with_options
 
 _ILL_FORMED = "the trace is not well-formed; the model is not trained enough (see the run's report.html)"
 
@@ -49,12 +62,6 @@ def ask(
     the same lines. ``explain``: also print each functional token's function, its probability and the alternatives. ``trust``:
     code that comes with the model may run. ``CirfError`` for steering or explaining a model without functional tokens.
     """
-    from cirf.lm import backbone
-    from cirf.lm.decoding import generate as decode
-    from cirf.lm.vocabulary import is_closed
-    from cirf.serving.model import load_served
-    from cirf.tasks.task import with_options
-
     served = load_served(path, trust)
     if explain and served.names is None:
         raise CirfError("--explain: explains functional tokens, but this model has none")
@@ -88,16 +95,12 @@ def ask(
 
 
 def _explained(served: ServedModel, prompt: str, written: Sequence[int]) -> list[dict[str, Any]]:
-    from cirf.lm.prompt import encode
-    from cirf.serving.reading import choices, explanation
-
     assert served.names is not None
     found = choices(served.model, served.tokenizer, encode(served.tokenizer, prompt), written, served.names)
     return [explanation(choice, served.functions) for choice in found]
 
 
 def _print_explanation(summary: Mapping[str, Any]) -> None:
-    """A functional token with its probability, the likeliest alternatives, and its segments."""
     print(printable(f"\n{summary['token']} {summary['label']}: {summary['probability']:.1%}"))
     others = [
         f"{row['token']} {row['label']}".rstrip() if "label" in row else json.dumps(row["token"], ensure_ascii=False)
@@ -111,8 +114,6 @@ def _print_explanation(summary: Mapping[str, Any]) -> None:
 
 def _steering(functions: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[Any, bool]:
     """The steering of an answer, ``None`` if none is requested, and whether there is a calculator."""
-    from cirf.methods.cirf.cirf import TraceSettings, formed
-
     settled = TraceSettings(**settings)
     if formed(settled) and not functions:
         option_names = "--budget, --no-results, --grammar, --forbid and --at-most"
@@ -137,10 +138,6 @@ def limits_of(forbidden: Sequence[str], rationed: Sequence[str]) -> dict[int, in
 
 def for_vllm(folder: Path, at_most: Mapping[int, int]) -> None:
     """Print as JSON the vLLM request for these limits: a bias where codes are forbidden alone, else an expression."""
-    from cirf.lm.backbone import load_tokenizer
-    from cirf.lm.decoding.trace_grammar import Steering, check_codes, expression
-    from cirf.lm.vocabulary import names_in, opened_by_prompt
-
     tokenizer = load_tokenizer(find_model(folder))
     names = names_in(tokenizer)
     if names is None:
@@ -155,7 +152,6 @@ def for_vllm(folder: Path, at_most: Mapping[int, int]) -> None:
 
 
 def codes(folder: Path, text: str | None, question: str | None, choices: Sequence[str], as_json: bool) -> None:
-    """List the functional tokens of a run, or write a rationale in them."""
     if text is not None:
         _encode(folder, text, question, choices, as_json)
         return
@@ -181,10 +177,6 @@ def _known_functions(folder: Path) -> dict[str, Any]:
             return functions_of(place)
     if not (folder / "traces" / "traces.jsonl").is_file():
         return {}
-    from cirf.methods import get
-    from cirf.stages.context import Context
-    from cirf.stages.models import functions_of as by_traces
-    from cirf.store.run_folder import RunFolder
 
     recipe = open_run(folder)
     context = Context(recipe, RunFolder(folder))
@@ -200,11 +192,6 @@ def _labels(folder: Path, book: Path) -> dict[str, Any]:
 
 
 def _encode(folder: Path, text: str, question: str | None, choices: Sequence[str], as_json: bool) -> None:
-    from cirf.assets import resolve
-    from cirf.codebook.codebook import Codebook
-    from cirf.codebook.embedding import embed_once, wording, wordings
-    from cirf.lm.backbone import pick_device
-    from cirf.progress import SILENT
     from cirf.rationales.segmentation import steps_of
 
     recipe = open_run(folder)
@@ -262,8 +249,6 @@ class Lines:
         return lines + self._reader.content + ("\n" if over else "")
 
     def _prose(self, text: str, over: bool) -> str:
-        from cirf.methods.prose.cot import ANSWER_MARK
-
         if over:
             read = self._served.read(text)
             return "".join(f"{part}\n" for part in ([read.reasoning] if read.reasoning else []) + [read.answer])

@@ -10,23 +10,35 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from cirf.assets import listing
+from cirf.assets import resolve as resolve_model
 from cirf.commands.run import with_data
+from cirf.cpu.memory import free_memory
 from cirf.errors import CirfError
+from cirf.fitting.choices import suited
+from cirf.fitting.cost import Updates, parameter_count, size_in_name, updates_of
+from cirf.fitting.facts import BETTER, FEWEST_STEPS, MOST_STEPS, best_rule, of_good_length
+from cirf.fitting.fit import FEW, fit
 from cirf.progress import print_table, printable, write_line
-from cirf.rationales.collect import other_answers, unmatched
+from cirf.rationales.check import MOST_CHARACTERS, TaskCheck, some
+from cirf.rationales.check import check as look
+from cirf.rationales.collect import gather, other_answers, unmatched
+from cirf.rationales.redundancy import left_out_notes
+from cirf.rationales.results import write_results
+from cirf.rationales.segmentation import cut_all
 from cirf.recipe.load import load, parse
 from cirf.recipe.schema import FIELDS, Recipe
+from cirf.records import Problem
 from cirf.store.jsonl import by_reason
 from cirf.store.paths import user_path
 from cirf.store.row_files import ENDINGS, is_row_file
-
-if TYPE_CHECKING:
-    from cirf.fitting import Updates
-    from cirf.rationales.check import TaskCheck
-    from cirf.records import Problem
-    from cirf.tasks.task import Task
+from cirf.tasks import get, names, resolve
+from cirf.tasks.loading.load import cut_of, load_problems
+from cirf.tasks.loading.sources import mirror_paths
+from cirf.tasks.loading.unusable import Tolerance
+from cirf.tasks.task import Task, with_options
 
 _MOSTLY_EMPTY = 0.8
 _FEW_UNREAD = 0.02
@@ -40,11 +52,6 @@ def check(source: str, sets: Sequence[str], data: Path | None, as_json: bool, sh
     Every row of a file or folder is read; unusable rows are counted by reason. Of many long rationales only some are cut (see
     `cirf.rationales.check`). ``columns``: as of `columns_of`. ``CirfError`` if no row is left.
     """
-    from cirf.rationales.check import check as look
-    from cirf.tasks import resolve
-    from cirf.tasks.loading.load import load_problems
-    from cirf.tasks.loading.unusable import Tolerance
-
     recipe = with_data(_recipe_of(source, sets, columns), data)
     count, counted_by = token_counter(recipe)
     allowed = recipe.problems.max_unusable_share
@@ -78,10 +85,6 @@ def check(source: str, sets: Sequence[str], data: Path | None, as_json: bool, sh
 
 def _updates(recipe: Recipe, train: Sequence[Problem], validation: Sequence[Problem], found: TaskCheck, whole: bool) -> Updates:
     """The updates that the usable rows make, without the held-out ones, and of a ``whole`` file without the test cut from it."""
-    from cirf.fitting import updates_of
-    from cirf.fitting.choices import suited
-    from cirf.tasks.loading.load import cut_of
-
     learnt = len(train) / max(1, len(train) + len(validation))
     usable = found.usable - (cut_of(found.usable) if whole and found.usable > 1 else 0)
     rows = round(learnt * usable)
@@ -115,9 +118,6 @@ def _recipe_of(source: str, sets: Sequence[str], columns: str | None) -> Recipe:
 
 def _of_folder(folder: Path) -> dict[str, Any]:
     """The published tasks whose training files a mirror folder holds, with the rationale files in it."""
-    from cirf.tasks import get, names
-    from cirf.tasks.loading.sources import mirror_paths
-
     learnt = {name: get(name) for name in names() if get(name).hub is not None and not get(name).evaluation_only}
     there = [name for name, task in learnt.items() if all(p.is_file() for p in mirror_paths(task, str(folder), "train").values())]
     if not there:
@@ -129,8 +129,6 @@ def _of_folder(folder: Path) -> dict[str, Any]:
 
 def token_counter(recipe: Recipe) -> tuple[Callable[[str], int], str]:
     """Tokens of a text by the backbone's tokenizer where it is on this machine; else words and marks, an approximation."""
-    from cirf.assets import listing, resolve
-
     model, bundled = recipe.backbone.model, listing()
     elsewhere = not model.startswith(("bundled:", ".", "/", "~")) and not Path(model).exists()  # a hub id: not fetched for this
     if elsewhere or bundled.get(model, "").startswith("not fetched"):
@@ -138,14 +136,11 @@ def token_counter(recipe: Recipe) -> tuple[Callable[[str], int], str]:
         return (lambda text: len(piece.findall(text))), f"words, digits and marks ({model} is not on this machine)"
     from cirf.lm.backbone import load_tokenizer
 
-    tokenizer = load_tokenizer(resolve(model), recipe.backbone)
+    tokenizer = load_tokenizer(resolve_model(model), recipe.backbone)
     return (lambda text: len(tokenizer(text, add_special_tokens=False)["input_ids"])), model
 
 
 def _notes(made: dict[str, Any], recipe: Recipe) -> list[str]:
-    from cirf.fitting.fit import FEW
-    from cirf.rationales.redundancy import left_out_notes
-
     notes = list(made["problems"]["warnings"])
     if made["looked_at"] < made["total"]["problems"]:
         notes.append(
@@ -179,9 +174,7 @@ def _notes(made: dict[str, Any], recipe: Recipe) -> list[str]:
                 f"{row['unread_example']}; numbers are read as {written}"
             )
         if 0 < row["usable"] < FEW:
-            notes.append(
-                f"{name}: {row['usable']} usable rows are too few to learn from; at least {FEW} are needed, 300 are better"
-            )
+            notes.append(f"{name}: {row['usable']} usable rows are too few to learn from; {FEW} are needed, 300 are better")
         if row["usable"] and row["speedup"] < _LITTLE:
             notes.append(f"{name}: traces are hardly shorter than the rationales, which are short already")
     return notes
@@ -189,12 +182,6 @@ def _notes(made: dict[str, Any], recipe: Recipe) -> list[str]:
 
 def _better_cut(problems: Sequence[Problem], recipe: Recipe, tasks: Mapping[str, Task]) -> list[str]:
     """A note on ``segments.by`` if another value cuts clearly more rationales into a few steps."""
-    from cirf.fitting.facts import BETTER, FEWEST_STEPS, MOST_STEPS, best_rule, of_good_length
-    from cirf.rationales.check import MOST_CHARACTERS, some
-    from cirf.rationales.collect import gather
-    from cirf.rationales.segmentation import cut_all
-    from cirf.tasks.loading.unusable import Tolerance
-
     if recipe.rationales.source == "teacher" or not problems:
         return []
     looking = Tolerance(recipe.problems.max_unusable_share, looking=True)
@@ -213,11 +200,6 @@ def _better_cut(problems: Sequence[Problem], recipe: Recipe, tasks: Mapping[str,
 
 def _shown(problems: Sequence[Problem], recipe: Recipe, tasks: Mapping[str, Task]) -> list[dict[str, Any]]:
     """Print some problems: question, options, each step with its result, the answer, or why a rationale is dropped."""
-    from cirf.rationales.collect import gather
-    from cirf.rationales.results import write_results
-    from cirf.rationales.segmentation import cut_all
-    from cirf.tasks.loading.unusable import Tolerance
-
     found = gather(problems, recipe.rationales, recipe.problems.data, tasks, Tolerance(1, looking=True))
     cut = cut_all(found.rationales, recipe.segments, problems)
     results = write_results(cut.annotated, problems, tasks, recipe.results, recipe.problems.data)
@@ -238,8 +220,6 @@ def _shown(problems: Sequence[Problem], recipe: Recipe, tasks: Mapping[str, Task
 
 
 def _print_row(row: Mapping[str, Any]) -> None:
-    from cirf.tasks.task import with_options
-
     def line(title: str, text: str) -> None:
         print(f"{title:10}" + printable(text).replace("\n", "\n" + 10 * " "))
 
@@ -293,12 +273,8 @@ def _share(value: float | None) -> str:
 
 
 def init(file: str, model: str, data: Path | None, columns: str | None = None) -> None:
-    """Check a file of rows as ``cirf check`` does and print a recipe for it; problems go to standard error.
-
-    ``columns``: as of `columns_of`. ``CirfError`` where no recipe would work, or there is no such file or model.
-    """
-    from cirf.cpu.memory import free_memory
-    from cirf.fitting import fit
+    """Check a file of rows as ``cirf check`` does and print a recipe for it; problems go to standard error. ``columns``: as of
+    `columns_of`. ``CirfError`` where no recipe would work, or there is no such file or model."""
     from cirf.lm.backbone import pick_device
 
     task = {"task": "jsonl", "train_file": file, "columns": columns_of(columns)}
@@ -313,14 +289,11 @@ def init(file: str, model: str, data: Path | None, columns: str | None = None) -
 
 def sizes_of(recipe: Recipe) -> dict[str, int] | None:
     """The sizes of a recipe's backbone: by its configuration where it is on this machine, else its parameters by its name."""
-    from cirf.assets import listing, resolve
-    from cirf.fitting import size_in_name
-    from cirf.fitting.cost import parameter_count
     from cirf.lm.backbone import check_causal, load_config
 
     model = recipe.backbone.model
     if Path(model).expanduser().is_dir() or not listing().get(model, "not fetched").startswith("not fetched"):
-        source = resolve(model)
+        source = resolve_model(model)
         check_causal(load_config(source, recipe.backbone), source)
         return parameter_count(source, recipe)
     size = size_in_name(model)

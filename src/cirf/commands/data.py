@@ -252,17 +252,13 @@ _FEW = 4  # files of a group that are named one by one
 
 
 def get(names: Sequence[str], out: Path | None, quiet: bool, as_json: bool, files: Sequence[DataFile] | None = None) -> None:
-    """Fetch the files of these names and print a line each; ``CirfError`` at the end if any is missing.
-
-    ``files`` is the catalogue to choose from.
-    """
+    """Fetch the files of these names and print a line each; ``CirfError`` at the end if any is missing. ``files`` is the
+    catalogue to choose from."""
     if not names:
         raise CirfError("data get: name benchmarks or rationale files, or all (see `cirf data list`)")
     folder = (out or data_folder()).resolve()
     chosen = select(names, catalogue() if files is None else files)
-    got, missing = get_task(
-        chosen, folder, for_terminal(quiet), lambda summary: None if as_json else print(_line(summary), flush=True)
-    )
+    got, missing = get_task(chosen, folder, for_terminal(quiet), lambda one: None if as_json else print(_line(one), flush=True))
     if as_json:
         made = {"folder": str(folder), "files": [_row(each) for each in got], "missing": [_row(each) for each in missing]}
         print(json.dumps(made, indent=2, ensure_ascii=False))
@@ -273,7 +269,6 @@ def get(names: Sequence[str], out: Path | None, quiet: bool, as_json: bool, file
 
 
 def listing(out: Path | None, as_json: bool) -> None:
-    """Every file with its licence and home, and whether it is in the folder."""
     folder = (out or data_folder()).resolve()
     rows = [{"file": file.path, "state": state(file, folder), "licence": file.licence, "home": file.home} for file in catalogue()]
     if as_json:
@@ -317,7 +312,6 @@ def _row(summary: PresentFile | MissingFile) -> dict[str, Any]:
 
 
 def _sentence(missing: Sequence[MissingFile], folder: Path) -> str:
-    """The missing files, with their sources and target."""
     groups: dict[tuple[str, str], list[str]] = {}
     for each in missing:
         groups.setdefault((each.file.group, each.file.home), []).append(each.file.path)

@@ -5,20 +5,28 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from cirf.assets import resolve
 from cirf.cpu.memory import free_memory
+from cirf.endpoints.requests import asked_by, describe
 from cirf.errors import CirfError
-from cirf.fitting.cost import GIB, in_hours, operations, parameter_count, speed, training_memory
+from cirf.fitting.cost import GIB, in_hours, operations, parameter_count, speed, training_memory, updates_of
 from cirf.methods import learners
-
-if TYPE_CHECKING:
-    from cirf.methods.base import Method
-    from cirf.progress import Progress
-    from cirf.recipe.schema import Finetune, Recipe
-    from cirf.records import Example, Problem, Steps, TeacherRationale
-    from cirf.stages.context import Context
-    from cirf.store.run_folder import StagePlan
+from cirf.methods.base import Method
+from cirf.progress import Progress
+from cirf.rationales.collect import collect
+from cirf.rationales.results import write_results
+from cirf.rationales.segmentation import cut
+from cirf.recipe.schema import Endpoint, Finetune, Recipe
+from cirf.records import Example, Problem, Steps, TeacherRationale, Trace
+from cirf.stages.context import Context
+from cirf.stages.data import drawn
+from cirf.store.jsonl import read_rows
+from cirf.store.run_folder import StagePlan
+from cirf.tasks.loading.leaks import settle
+from cirf.tasks.loading.load import load_problems
+from cirf.tasks.loading.unusable import Tolerance
 
 
 def estimate(context: Context, plans: Sequence[StagePlan]) -> dict[str, Any]:
@@ -28,12 +36,7 @@ def estimate(context: Context, plans: Sequence[StagePlan]) -> dict[str, Any]:
     Problems, rationales and segments are read as the run would read them, in memory; nothing is written to the run's folder.
     Memory is that of a batch of the longest rows, by the formula of `cirf.fitting.cost`.
     """
-    from cirf.endpoints.requests import asked_by
     from cirf.lm.backbone import pick_device
-    from cirf.records import TeacherRationale
-    from cirf.store.jsonl import read_rows
-    from cirf.tasks.loading.leaks import settle
-    from cirf.tasks.loading.load import load_problems
 
     recipe = context.recipe
     stages = [{"stage": plan.name, "state": context.folder.state(plan).state} for plan in plans]
@@ -78,11 +81,6 @@ def estimate(context: Context, plans: Sequence[StagePlan]) -> dict[str, Any]:
 
 def _cut(context: Context, train: Sequence[Problem], taught: Sequence[TeacherRationale]) -> tuple[list[Steps], list[Steps]]:
     """The training rationales in steps, as models are trained on them, and with their notes."""
-    from cirf.rationales.collect import collect
-    from cirf.rationales.segmentation import cut
-    from cirf.stages.data import drawn
-    from cirf.tasks.loading.unusable import Tolerance
-
     recipe = context.recipe
     tolerance = Tolerance(recipe.problems.max_unusable_share)
     collected = collect(train, recipe.rationales, recipe.problems.data, context.tasks, taught, tolerance)
@@ -92,10 +90,6 @@ def _cut(context: Context, train: Sequence[Problem], taught: Sequence[TeacherRat
 
 
 def _examples(context: Context, train: Sequence[Problem], steps: Sequence[Steps], annotated: Sequence[Steps]) -> list[Example]:
-    """The training examples, with placeholder codes."""
-    from cirf.rationales.results import write_results
-    from cirf.records import Example, Trace
-
     recipe = context.recipe
     results = write_results(annotated, train, context.tasks, recipe.results, recipe.problems.data)
     by_id = {problem.id: problem for problem in train}
@@ -117,14 +111,12 @@ class _Sizes(NamedTuple):
     longest_target: int = 0
 
     def with_row(self, given: int, written: int) -> _Sizes:
-        """With one more row, of these numbers of tokens of prompt and target."""
         longest, longest_target = max(self.longest, given + written), max(self.longest_target, written)
         return _Sizes(self.rows + 1, self.tokens + given + written, self.target_tokens + written, longest, longest_target)
 
 
 class _Trainings:
     def __init__(self, context: Context, made: dict[str, Any], to_do: Counter[str], examples: Sequence[Example]) -> None:
-        from cirf.assets import resolve
         from cirf.lm.backbone import load_tokenizer
 
         self.context, self.made, self.to_do, self.examples = context, made, to_do, examples
@@ -137,7 +129,6 @@ class _Trainings:
         self.template = self.tokenizer.chat_template
 
     def add(self, methods: Sequence[Method]) -> None:
-        """Those of each method that is trained."""
         tune = self.context.recipe.finetune
         for method in methods:
             several = len(tune.tried(method.name, method.training)) > 1
@@ -151,7 +142,6 @@ class _Trainings:
             self._add(method, trainings, short)
 
     def _add(self, method: Method, trainings: int, short: float | None) -> None:
-        from cirf.fitting import updates_of
         from cirf.lm.training.spec import plan_updates
 
         recipe, made, name = self.context.recipe, self.made, method.name
@@ -209,7 +199,6 @@ class _Trainings:
 def _by_reward(recipe: Recipe, methods: Sequence[Method], progress: Progress) -> dict[str, Any]:
     """For each variant to train by reward: its updates, the least number of sampled answers, and the memory of its two models, of
     the trained weights and of one pass's logits."""
-    from cirf.assets import resolve
     from cirf.lm.training.reward import LOGITS
 
     found: dict[str, Any] = {}
@@ -233,9 +222,6 @@ def _disk(recipe: Recipe, section: Finetune, sizes: dict[str, int], trainings: i
 
 
 def print_estimate(made: dict[str, Any]) -> None:
-    from cirf.endpoints.requests import describe
-    from cirf.recipe.schema import Endpoint
-
     words = {"done": "done", "part": "will continue", "stale": "will be redone", "open": "to do"}
     for row in made["stages"]:
         print(f"{row['stage']:28} {words[row['state']]}")

@@ -14,9 +14,17 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from cirf.assets import is_local
+from cirf.codebook.functions import functions_of
+from cirf.commands.run import absolute, open_context, run_and_report, with_data
 from cirf.errors import CirfError
+from cirf.evaluation.protocols import PROTOCOLS, by_protocol, cut_from_train
+from cirf.methods import METHODS, get
+from cirf.recipe.load import dump, load, open_run, parse
 from cirf.recipe.schema import Backbone, Codebook, Endpoint, Evaluate, Probes, Problems, Recipe, TaskEntry, Vocabulary, Voting
-from cirf.store.files import load_object
+from cirf.stages.lineage import run_of
+from cirf.stages.probes import names_for
+from cirf.store.files import hash_json, load_object
 from cirf.store.paths import refuse_archive, user_path
 from cirf.store.row_files import is_row_file
 from cirf.tasks import JSONL
@@ -45,7 +53,6 @@ class EvaluateOptions:
 
     @property
     def bare(self) -> bool:
-        """Whether the evaluation is of a run, with no option but the protocol."""
         return not (self.tasks or self.votes or self.methods or self.sets or self.data or self.probes)
 
 
@@ -56,8 +63,6 @@ def evaluate(options: EvaluateOptions, quiet: bool, as_json: bool) -> None:
     in a run is prompted as in training, by the recipe in its folder. For any other model the method decides; with functional
     tokens it is read by them, otherwise it writes its own chain-of-thought unless ``methods`` says otherwise.
     """
-    from cirf.commands.run import open_context, run_and_report
-
     recipe, model = _recipe(options)
     limit = options.limit
     suffix = options.protocol if limit is None else f"{options.protocol}-limit-{limit}"
@@ -74,10 +79,6 @@ def evaluate(options: EvaluateOptions, quiet: bool, as_json: bool) -> None:
 
 
 def _recipe(options: EvaluateOptions) -> tuple[Recipe, AnsweringModel]:
-    from cirf.commands.run import with_data
-    from cirf.evaluation.protocols import PROTOCOLS, by_protocol, cut_from_train
-    from cirf.recipe.load import dump, parse
-
     if options.protocol not in (*PROTOCOLS, "own"):
         raise CirfError(f"--protocol {options.protocol}: no such protocol (available: {', '.join(PROTOCOLS)}, own)")
     chosen = tuple(dict.fromkeys(options.methods))
@@ -104,9 +105,6 @@ def _recipe(options: EvaluateOptions) -> tuple[Recipe, AnsweringModel]:
 
 
 def _changes(recipe: Recipe, options: EvaluateOptions) -> dict[str, Any]:
-    from cirf.methods import get
-    from cirf.stages.probes import names_for
-
     changes: dict[str, Any] = {"protocol": options.protocol, "voting": _voting(recipe, options.votes)}
     if options.probes is not None:
         changes |= {"probes": options.probes, "latency_questions": 0}
@@ -133,10 +131,6 @@ def parse_probes(kinds: str, truncate: str | None, results: str) -> Probes:
 
 def _probed(model: str, probes: Probes) -> tuple[str, ...]:
     """A run's methods that can be probed; none if none can, or ``model`` is not a run."""
-    from cirf.methods import get
-    from cirf.recipe.load import open_run
-    from cirf.stages.probes import names_for
-
     folder = user_path(model)
     if not (folder / "recipe.yaml").is_file() or (folder / "config.json").is_file() or (folder / "stage.json").is_file():
         return ()
@@ -151,9 +145,6 @@ def _default(recipe: Recipe, run: Path | None, suffix: str, bare: bool) -> Path:
     A run's evaluation by its protocol alone has a plain name; any other ends in the hash of its settings, without the run's own
     folder, so that a run may be moved.
     """
-    from cirf.commands.run import absolute
-    from cirf.store.files import hash_json
-
     if run is not None and bare:
         return run / "evaluations" / suffix
     settings = absolute(recipe).model_dump_json(exclude={"name", "notes"})
@@ -216,12 +207,8 @@ class AnsweringModel:
 
 
 def answering(model: str, methods: Sequence[str]) -> AnsweringModel:
-    """The model to evaluate: ``model`` is a run's folder, a model's folder, a hub id or ``bundled:NAME``.
-
-    ``CirfError`` where a method is not there, or its model is not.
-    """
-    from cirf.assets import is_local
-
+    """The model to evaluate: ``model`` is a run's folder, a model's folder, a hub id or ``bundled:NAME``. ``CirfError`` where a
+    method is not there, or its model is not."""
     folder = user_path(model)
     if not folder.exists() and is_local(model):
         raise CirfError(f"{model}: no such folder; name a run's folder, a model's folder, a hub id or bundled:NAME")
@@ -239,10 +226,6 @@ def plain(text: str) -> str:
 
 
 def _of_run(folder: Path, methods: Sequence[str]) -> AnsweringModel:
-    """The run's recipe with its trained models as saved ones."""
-    from cirf.methods import get
-    from cirf.recipe.load import open_run
-
     recipe = open_run(folder)
     chosen = tuple(methods) or recipe.methods
     for name in chosen:
@@ -262,14 +245,8 @@ def _of_run(folder: Path, methods: Sequence[str]) -> AnsweringModel:
 
 
 def _of_trained(folder: Path, methods: Sequence[str]) -> AnsweringModel:
-    """A trained model by the recipe in its folder, as the method that it was trained by.
-
-    Code that comes with it is not run unless --set says so: the folder may be from elsewhere.
-    """
-    from cirf.codebook.functions import functions_of
-    from cirf.recipe.load import load
-    from cirf.stages.lineage import run_of
-
+    """A trained model by the recipe in its folder, as the method that it was trained by. Code that comes with it is not run
+    unless --set says so: the folder may be from elsewhere."""
     recipe = load(str(folder / "recipe.yaml"))
     stage = str((load_object(folder / "stage.json") or {}).get("stage", ""))
     trained_as = stage.split("/")[1] if "/" in stage else _FUNCTIONAL if functions_of(folder) else _PLAIN
@@ -291,7 +268,6 @@ def _asking(recipe: Recipe, endpoints: dict[str, Endpoint]) -> Recipe:
 
 
 def _of_model(model: str, methods: Sequence[str]) -> AnsweringModel:
-    from cirf.codebook.functions import functions_of
     from cirf.methods.saved import vectors_of
 
     folder = user_path(model)
@@ -319,8 +295,6 @@ def _of_model(model: str, methods: Sequence[str]) -> AnsweringModel:
 def _saved(model: str, methods: Sequence[str], recipe: Recipe) -> dict[str, str]:
     """The model's folder for each of the methods that is trained, or for the one whose model it answers with. ``CirfError`` for a
     method or a folder that is not there."""
-    from cirf.methods import METHODS, get
-
     folder = user_path(model)
     for name in methods:
         if name not in METHODS and name not in recipe.variants:
@@ -335,8 +309,6 @@ def _saved(model: str, methods: Sequence[str], recipe: Recipe) -> dict[str, str]
 
 def _called(methods: Sequence[str], recipe: Recipe) -> set[str]:
     """Those names, and those of the methods whose models they answer with, start from or were prepared with, recursively."""
-    from cirf.methods import get
-
     found: set[str] = set()
     waiting = list(methods)
     while waiting:
@@ -351,8 +323,6 @@ def _called(methods: Sequence[str], recipe: Recipe) -> set[str]:
 def _untrained(recipe: Recipe, run: Path | None) -> Recipe:
     """A recipe without what is for training, and its problems without a limit. A test that was split from a user's only file
     stays the split of ``run``, if that is known."""
-    from cirf.evaluation.protocols import cut_from_train
-
     found = None if run is None else load_object(run / "problems" / "problems.json")
     counts = (found or {}).get("tasks", {})
 

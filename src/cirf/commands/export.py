@@ -11,18 +11,28 @@ from pathlib import Path
 from typing import Any
 
 from cirf.codebook.functions import find_model, functions_of
+from cirf.commands.analyze import open_runs
+from cirf.commands.evaluate import task_entry
+from cirf.commands.run import absolute, open_context, with_data
+from cirf.commands.show import up_to_date
 from cirf.errors import CirfError
+from cirf.export.archive import is_archive, write
+from cirf.export.gguf import KINDS, write_gguf
 from cirf.export.parcel import CARD, check_name, check_private, of_model, of_traces, own_token, traces, upload
+from cirf.lm.prompt import end_token
+from cirf.methods import get
+from cirf.methods.base import Method
 from cirf.progress import for_terminal
+from cirf.recipe.load import dump, load, open_run, parse
 from cirf.recipe.schema import Problems, Recipe, TaskEntry
+from cirf.report.model_cards import traces_card
+from cirf.store.files import to_json, write_atomic
 from cirf.store.integrity import check_model
+from cirf.tasks import resolve
+from cirf.tasks.loading.load import load_problems
 
 
 def archive(folder: Path, out: Path, as_json: bool) -> None:
-    """Write the archive of a run, or of a sweep's runs that are there, and say how large it is."""
-    from cirf.commands.analyze import open_runs
-    from cirf.export.archive import is_archive, write
-
     if is_archive(folder):
         raise CirfError(f"{folder}: already an archive; copy it")
     runs = open_runs(folder)
@@ -53,13 +63,7 @@ def lm_eval(
     ``names`` are as those of ``cirf evaluate``: a task's name, a Python file or a JSONL file to test on. ``method`` gives prompt
     and cap as there; ``sets`` are keys of a recipe, such as ``evaluate.max_new_tokens=1024``.
     """
-    from cirf.commands.evaluate import task_entry
-    from cirf.commands.run import absolute, with_data
     from cirf.export.formats import Form, write_task
-    from cirf.methods import get
-    from cirf.recipe.load import dump, parse
-    from cirf.tasks import resolve
-    from cirf.tasks.loading.load import load_problems
 
     entries = tuple(task_entry(name).model_copy(update={"test": limit}) for name in dict.fromkeys(names))
     if not entries:
@@ -106,7 +110,6 @@ def _say_how(out: Path, rows: Mapping[str, int], choice: bool, as_json: bool) ->
 
 def export(model: Path, out: Path, kind: str, as_json: bool) -> None:
     """Write a model as a GGUF file and print how to use it. ``CirfError`` if it thinks in vectors, which llama.cpp cannot."""
-    from cirf.export.gguf import KINDS, write_gguf
     from cirf.methods.saved import vectors_of
 
     chosen = next((known for known in KINDS if known == kind), None)
@@ -135,15 +138,9 @@ def rows(run: Path, trainer: str, out: Path, name: str, as_json: bool) -> None:
     The run needs its traces, no trained model. ``CirfError`` for an unknown trainer, a folder that is not empty, a method that
     rows of text do not teach, or rows that do not exist yet.
     """
-    from cirf.commands.run import open_context
-    from cirf.commands.show import up_to_date
     from cirf.export.formats import START, TRAINERS, write_trainer
     from cirf.lm.saving import save_model
-    from cirf.methods import get
-    from cirf.methods.base import Method
-    from cirf.recipe.load import open_run
     from cirf.stages.models import functions_of, load_start, training_examples, training_rows
-    from cirf.store.files import to_json, write_atomic
 
     if trainer not in TRAINERS:
         raise CirfError(f"--format {trainer}: one of {', '.join(TRAINERS)}")
@@ -180,10 +177,8 @@ def rows(run: Path, trainer: str, out: Path, name: str, as_json: bool) -> None:
     if as_json:
         print(json.dumps(details, indent=2))
         return
-    print(
-        f"{details['rows']:,} rows"
-        + (f", {details['left_out']:,} longer than finetune.max_length left out" if details["left_out"] else "")
-    )
+    left_out = f", {details['left_out']:,} longer than finetune.max_length left out" if details["left_out"] else ""
+    print(f"{details['rows']:,} rows{left_out}")
     print(details["command"])
 
 
@@ -236,10 +231,7 @@ def _card(folder: Path, repository: str) -> str:
     """The card of the rows in a model's folder. ``CirfError`` if the rows alone do not make such a model, or there is no
     recipe."""
     from cirf.lm.backbone import load_tokenizer
-    from cirf.lm.prompt import end_token
     from cirf.methods.saved import vectors_of
-    from cirf.recipe.load import load
-    from cirf.report.model_cards import traces_card
 
     if vectors_of(folder):
         raise CirfError(f"{folder}: reasons in vectors, which rows of text do not teach; push the traces of another model")

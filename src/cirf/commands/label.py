@@ -7,7 +7,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from cirf.codebook.functions import clean, functions_of, name_by_model, read_labels, write_labels
+from cirf.endpoints.requests import allow
 from cirf.errors import CirfError
+from cirf.progress import for_terminal
+from cirf.recipe.load import open_run
+from cirf.recipe.schema import Endpoint, RequestSettings
+from cirf.report.data.collect import collect
+from cirf.store.files import RowLog
 
 
 def label(
@@ -18,8 +25,6 @@ def label(
     ``given`` are ``CODE=LABEL``; ``CODE=`` restores the rule's. ``endpoint`` and ``model`` name a language model that labels
     every code from its segments. ``CirfError`` if there are no codes, or a code or label is invalid.
     """
-    from cirf.codebook.functions import clean, functions_of, read_labels, write_labels
-
     counts, segments = _codes(folder)
     labels = read_labels(folder, counts)
     changed: dict[int, str | None] = {}
@@ -57,15 +62,11 @@ def _counts(functions: Mapping[str, Any]) -> dict[int, int]:
 
 def _codes(folder: Path) -> tuple[dict[int, int], dict[int, list[str]]]:
     """How often each code is used in training steps, and segments of each."""
-    from cirf.codebook.functions import functions_of
-
     if (folder / "config.json").is_file():
         functions = functions_of(folder)
         if not functions:
             raise CirfError(f"{folder}: this model has no functional tokens")
         return _counts(functions), {int(code): list(row["examples"]) for code, row in functions["codes"].items()}
-    from cirf.recipe.load import open_run
-    from cirf.report.data.collect import collect
 
     open_run(folder)
     book: dict[str, Any] | None = collect(folder, examples=0, segments_per_code=12)["codebook"]
@@ -80,12 +81,6 @@ def _asked(
 ) -> dict[int, str]:
     """The language model's labels; each answer is requested once and kept."""
     from pydantic import ValidationError
-
-    from cirf.codebook.functions import name_by_model
-    from cirf.endpoints.requests import allow
-    from cirf.progress import for_terminal
-    from cirf.recipe.schema import Endpoint, RequestSettings
-    from cirf.store.files import RowLog
 
     if model is None:
         raise CirfError("--endpoint: name the model too (--model)")

@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from cirf.environment import conflicts, describe
 from cirf.errors import CirfError
+from cirf.methods import METHODS, named
+from cirf.methods.base import Method
+from cirf.recipe import sweep
+from cirf.recipe.keys import rows as schema_rows
+from cirf.recipe.keys import rows_of
+from cirf.recipe.load import load, shipped
 from cirf.recipe.yaml import inline
-
-if TYPE_CHECKING:
-    from cirf.methods.base import Method
+from cirf.tasks import get, names
 
 
 def _show(rows: list[dict[str, Any]], as_json: bool, columns: tuple[str, ...]) -> None:
@@ -25,10 +30,6 @@ def _show(rows: list[dict[str, Any]], as_json: bool, columns: tuple[str, ...]) -
 
 
 def recipes(name: str | None, schema: bool, as_json: bool) -> None:
-    """The shipped recipes, one of them, or the schema of all."""
-    from cirf.recipe.keys import rows as schema_rows
-    from cirf.recipe.load import load, shipped
-
     if schema:
         fields = ("key", "type", "default", "meaning", "unit", "paper")
         _show([dict(zip(fields, row, strict=True)) for row in schema_rows()], as_json, ("key", "type", "default", "meaning"))
@@ -51,11 +52,9 @@ def recipes(name: str | None, schema: bool, as_json: bool) -> None:
 
 
 def sweeps(as_json: bool) -> None:
-    from cirf.recipe.sweep import load, shipped
-
     rows: list[dict[str, Any]] = []
-    for name, path in shipped().items():
-        loaded = load(name)
+    for name, path in sweep.shipped().items():
+        loaded = sweep.load(name)
         notes, points = loaded.sweep.notes.strip(), len(loaded.points())
         rows.append({"name": name, "runs": points, "notes": notes, "path": str(path)})
     if not as_json:
@@ -68,8 +67,6 @@ def _first_sentence(text: str) -> str:
 
 
 def tasks(as_json: bool) -> None:
-    from cirf.tasks import get, names
-
     rows: list[dict[str, Any]] = []
     for name in names():
         task = get(name)
@@ -97,8 +94,6 @@ def _briefly(kinds: Sequence[str]) -> str:
 
 
 def methods(name: str | None, as_json: bool) -> None:
-    from cirf.methods import METHODS, named
-
     if name is not None:
         variant = {} if name in METHODS else _variants().get(name, {})
         if variant and as_json:
@@ -117,9 +112,6 @@ def methods(name: str | None, as_json: bool) -> None:
 
 def _variants() -> dict[str, dict[str, Any]]:
     """The variants in shipped recipes that are no methods: tables of results name them too."""
-    from cirf.methods import METHODS
-    from cirf.recipe.load import load, shipped
-
     found: dict[str, dict[str, Any]] = {}
     for recipe in shipped():
         for name, variant in load(recipe).variants.items():
@@ -132,8 +124,6 @@ def _variants() -> dict[str, dict[str, Any]]:
 
 
 def _method(method: type[Method], as_json: bool) -> None:
-    from cirf.recipe.keys import rows_of
-
     settings = [
         {
             "name": row.key,
@@ -176,9 +166,6 @@ def _filled(text: str) -> str:
 
 
 def env(as_json: bool) -> None:
-    """Versions, hardware, the cache and its models."""
-    from cirf.environment import conflicts, describe
-
     there = describe() | {"conflicts": conflicts()}
     if as_json:
         print(json.dumps(there, indent=2))

@@ -6,28 +6,44 @@ import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
+from cirf.codebook.functions import functions_of
+from cirf.commands.dry_run import estimate, print_estimate
+from cirf.commands.show import status, up_to_date
+from cirf.distributed import is_main
 from cirf.errors import CirfError
+from cirf.evaluation.protocols import by_protocol
+from cirf.export.archive import find, readable
+from cirf.methods import SCORED_BY, get, learners
 from cirf.progress import for_terminal, print_table, write_line
 from cirf.recipe.load import load, open_run
-from cirf.recipe.schema import Recipe, TaskEntry, Variant
+from cirf.recipe.schema import Recipe, Section, TaskEntry, Variant
+from cirf.report.data.collect import collect
+from cirf.report.data.measures import seen_before
+from cirf.report.model_cards import card_from_report
+from cirf.report.page import render
+from cirf.run import asked_for, execute
+from cirf.stages.context import Context
+from cirf.stages.model_checks import check_backbone, check_saved
+from cirf.stages.probes import check as check_probes
+from cirf.store.files import to_json, write_changed
+from cirf.store.integrity import check_model, check_results
 from cirf.store.paths import user_path
-from cirf.tasks import OWN
+from cirf.store.run_folder import RunFolder
+from cirf.tasks import JSONL, OWN
+from cirf.tasks import get as task_of
+from cirf.tasks.loading.load import default_cut, source_files
 
-if TYPE_CHECKING:
-    from cirf.stages.context import Context
+S = TypeVar("S", bound=Section)
 
 
 def prepare(name: str, sets: Sequence[str], data: Path | None, out: Path | None, limit: int | None, quiet: bool) -> Context:
-    """Read the recipe, apply the command line's options, and open the run's folder."""
     recipe = resolved(load(name, sets), data, limit)
     return open_context(recipe, out or default_folder(recipe.name, limit), quiet)
 
 
 def resolved(recipe: Recipe, data: Path | None, limit: int | None) -> Recipe:
-    from cirf.evaluation.protocols import by_protocol
-
     return limited(by_protocol(with_data(recipe, data)), limit)
 
 
@@ -37,8 +53,6 @@ def default_folder(name: str, limit: int | None) -> Path:
 
 def open_context(recipe: Recipe, folder: Path, quiet: bool) -> Context:
     """A run of that recipe in that folder, ready to work; ``CirfError`` as ``checked``."""
-    from cirf.store.integrity import check_model
-
     context = checked(recipe, folder, quiet)
     for model in (*context.recipe.models.values(), context.recipe.backbone.model):
         if Path(model).is_dir():
@@ -52,12 +66,6 @@ def open_context(recipe: Recipe, folder: Path, quiet: bool) -> Context:
 
 def checked(recipe: Recipe, folder: Path, quiet: bool) -> Context:
     """A run of that recipe in that folder; ``CirfError`` for errors that can be detected before any work."""
-    from cirf.methods import SCORED_BY, get, learners
-    from cirf.stages.context import Context
-    from cirf.stages.model_checks import check_saved
-    from cirf.stages.probes import check as check_probes
-    from cirf.store.run_folder import RunFolder
-
     recipe = absolute(recipe)
     for method in (*recipe.methods, *recipe.variants):
         get(method, recipe)  # an unknown method is reported before any work
@@ -73,7 +81,8 @@ def checked(recipe: Recipe, folder: Path, quiet: bool) -> Context:
     _check_trackers(recipe)
     for method, model in recipe.models.items():
         check_saved(method, Path(model), recipe)
-    if SCORED_BY in recipe.models and (pruned := [name for name in recipe.methods if _pruned_here(name, recipe)]):
+    pruned = [name for name in recipe.methods if name not in recipe.models and get(name, recipe).pruning is not None]
+    if SCORED_BY in recipe.models and pruned:
         raise CirfError(
             f"models.{SCORED_BY}: results are pruned by the model trained in the run; remove the key, "
             f"or name a model for {pruned[0]} too"
@@ -81,12 +90,6 @@ def checked(recipe: Recipe, folder: Path, quiet: bool) -> Context:
     context = Context(recipe, RunFolder(folder), for_terminal(quiet))
     _ = context.tasks  # likewise a task's
     return context
-
-
-def _pruned_here(name: str, recipe: Recipe) -> bool:
-    from cirf.methods import get
-
-    return name not in recipe.models and get(name, recipe).pruning is not None
 
 
 def _check_trackers(recipe: Recipe) -> None:
@@ -118,27 +121,21 @@ def absolute(recipe: Recipe) -> Recipe:
             reward["function"] = full(reward["function"])
         return variant.model_copy(update={"method": method, "settings": {**variant.settings, **models}, "reward": reward})
 
-    tasks = tuple(
-        entry.model_copy(
-            update={
-                "task": full(entry.task) if entry.task.endswith(OWN) else entry.task,
-                "train_file": full(entry.train_file),
-                "test_file": full(entry.test_file),
-            }
-        )
-        for entry in recipe.problems.tasks
-    )
-    files = tuple(full(name) for name in recipe.rationales.files)
+    def at(section: S, *keys: str) -> S:
+        return section.model_copy(update={key: full(getattr(section, key)) for key in keys})
+
+    files = ("train_file", "test_file")
+    tasks = tuple(at(entry, *files, *(["task"] if entry.task.endswith(OWN) else [])) for entry in recipe.problems.tasks)
     changes = {
-        "problems": recipe.problems.model_copy(update={"tasks": tasks, "data": full(recipe.problems.data)}),
-        "rationales": recipe.rationales.model_copy(update={"files": files}),
-        "results": recipe.results.model_copy(update={"file": full(recipe.results.file)}),
-        "codebook": recipe.codebook.model_copy(update={"reuse": full(recipe.codebook.reuse)}),
-        "backbone": recipe.backbone.model_copy(update={"model": full(recipe.backbone.model)}),
-        "embeddings": recipe.embeddings.model_copy(update={"model": full(recipe.embeddings.model)}),
+        "problems": at(recipe.problems, "data").model_copy(update={"tasks": tasks}),
+        "rationales": recipe.rationales.model_copy(update={"files": tuple(map(full, recipe.rationales.files))}),
+        "results": at(recipe.results, "file"),
+        "codebook": at(recipe.codebook, "reuse"),
+        "backbone": at(recipe.backbone, "model"),
+        "embeddings": at(recipe.embeddings, "model"),
         "variants": {name: own(variant) for name, variant in recipe.variants.items()},
         "models": {method: full(model) for method, model in recipe.models.items()},
-        "reward": recipe.reward.model_copy(update={"function": full(recipe.reward.function)}),
+        "reward": at(recipe.reward, "function"),
     }
     return recipe.model_copy(update=changes)
 
@@ -160,10 +157,6 @@ def limited(recipe: Recipe, limit: int | None) -> Recipe:
     """
     if limit is None:
         return recipe
-    from cirf.methods import get as method_of
-    from cirf.tasks import JSONL, get
-    from cirf.tasks.loading.load import default_cut, source_files
-
     counted = "rows" if recipe.rationales.files else "train"
 
     def few(entry: TaskEntry) -> TaskEntry:
@@ -173,7 +166,7 @@ def limited(recipe: Recipe, limit: int | None) -> Recipe:
             table = entry.name or entry.task
             if f"{table}/train" in files and f"{table}/test" not in files:
                 tested = default_cut(files[f"{table}/train"])
-        if entry.task != JSONL and get(entry.task).evaluation_only:
+        if entry.task != JSONL and task_of(entry.task).evaluation_only:
             return entry.model_copy(update={"test": min(tested or limit, limit)})
         return entry.model_copy(
             update={
@@ -184,7 +177,7 @@ def limited(recipe: Recipe, limit: int | None) -> Recipe:
         )
 
     tasks = tuple(few(entry) for entry in recipe.problems.tasks)
-    saved = recipe.codebook.reuse or any(method_of(name, recipe).functional for name in recipe.models)
+    saved = recipe.codebook.reuse or any(get(name, recipe).functional for name in recipe.models)
     few_codes = {"size": recipe.codebook.codes if saved else min(recipe.codebook.codes, limit), "sizes": (), "chosen": False}
     book = recipe.codebook.model_copy(update=few_codes)
     problems = recipe.problems.model_copy(update={"tasks": tasks, "limit": min(recipe.problems.limit or limit, limit)})
@@ -192,32 +185,17 @@ def limited(recipe: Recipe, limit: int | None) -> Recipe:
 
 
 def run_and_report(context: Context, until: str | None, as_json: bool, say: Callable[[str], None]) -> None:
-    """Bring the run up to date, write its report and print the table."""
-    from cirf.distributed import is_main
-    from cirf.run import execute
-
     execute(context, until, say)
     if until is None and is_main():
         write_report(context.folder.root, as_json)
     elif as_json and is_main():
-        from cirf.commands.show import status
-
         status(context.folder.root, as_json)
 
 
 def save_report(folder: Path) -> dict[str, Any]:
     """Collect a run's numbers, and write the page and the JSON next to its artefacts; returns the numbers."""
-    from cirf.codebook.functions import functions_of
-    from cirf.commands.show import up_to_date
-    from cirf.export.archive import find
     from cirf.methods.saved import vectors_of
     from cirf.methods.soft.guide import read_soft
-    from cirf.report.data.collect import collect
-    from cirf.report.model_cards import card_from_report
-    from cirf.report.page import render
-    from cirf.store.files import to_json, write_changed
-    from cirf.store.integrity import check_results
-    from cirf.store.run_folder import RunFolder
 
     archived = find(folder)
     if archived is None:
@@ -243,10 +221,6 @@ def save_report(folder: Path) -> dict[str, Any]:
 
 
 def write_report(folder: Path, as_json: bool) -> None:
-    """Write a run's page and JSON, and print the table."""
-    from cirf.export.archive import readable
-    from cirf.store.files import to_json
-
     with readable(folder):
         data = save_report(folder)
         if not as_json:
@@ -256,8 +230,6 @@ def write_report(folder: Path, as_json: bool) -> None:
 
 
 def _print_report(folder: Path, data: dict[str, Any]) -> None:
-    from cirf.report.data.measures import seen_before
-
     print_methods(data)
     for line in _by_majority(data["voting"]):
         write_line(line)
@@ -277,8 +249,6 @@ def _print_report(folder: Path, data: dict[str, Any]) -> None:
 
 
 def print_methods(data: dict[str, Any]) -> None:
-    """The methods as a table on standard output."""
-
     def seconds(value: float | None) -> str:
         return "-" if value is None else f"{value:.2f}" if value < 10 else f"{value:.1f}"
 
@@ -300,13 +270,11 @@ def print_methods(data: dict[str, Any]) -> None:
 
 
 def _share(row: Mapping[str, Any]) -> str:
-    """An accuracy with its interval."""
     low, high = row["interval"]
     return f"{row['accuracy']:.1%} ({100 * low:.1f}-{100 * high:.1f})"
 
 
 def print_probes(data: Mapping[str, Mapping[str, Any]]) -> None:
-    """The probes of every method as a table on standard output."""
     titles = ("accuracy\n(95 %)", "n", "against none\n(95 %)", "p,\ncorrected", "perturbed", "another\nanswer", "as the\nother's")
     rows = []
     for method, found in data.items():
@@ -339,11 +307,6 @@ def _by_majority(voting: Mapping[str, Any] | None) -> list[str]:
 
 
 def dry(context: Context, until: str | None, as_json: bool) -> None:
-    """Print what a run would do, with time, memory and disk."""
-    from cirf.commands.dry_run import estimate, print_estimate
-    from cirf.run import asked_for
-    from cirf.stages.model_checks import check_backbone
-
     stages = asked_for(context, until)
     check_backbone(context, stages)
     made = estimate(context, stages)

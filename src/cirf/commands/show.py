@@ -14,8 +14,11 @@ from cirf.errors import CirfError
 from cirf.evaluation.harness import Row
 from cirf.progress import printable, write_line
 from cirf.recipe.load import open_run
+from cirf.stages.context import Context
+from cirf.stages.planning import plans
 from cirf.store.files import load_object
 from cirf.store.integrity import LARGE, damage, finished
+from cirf.store.jsonl import read_rows
 from cirf.store.run_folder import RunFolder, StagePlan, StageState
 
 _FEW = 3
@@ -49,7 +52,6 @@ class AnswerFilter:
 
 def show(folder: Path, wanted: AnswerFilter, limit: int, as_json: bool) -> None:
     """Print up to ``limit`` answers of one method, and how many there are."""
-
     if wanted.wrong and wanted.right:
         raise CirfError("--wrong and --right: no answer is both; give only one")
     answers = folder / wanted.stage
@@ -91,8 +93,6 @@ def _check_id(tables: dict[str, list[Row]], item: str | None) -> None:
 
 
 def _tables(answers: Path, method: str, there: list[str], task: str | None) -> dict[str, list[Row]]:
-    from cirf.store.jsonl import read_rows
-
     if method not in there:
         raise CirfError(f"--method {method}: not evaluated in this run (evaluated: {', '.join(there)})")
     names = list((load_object(answers / method / "scores.json") or {}).get("tasks", {}))
@@ -154,13 +154,8 @@ _WORDS = {
 
 
 def up_to_date(folder: Path) -> frozenset[str] | None:
-    """The stages that a run's recipe asks for and that are done by it.
-
-    ``None`` if that cannot be determined, because data, a task file or a model that the recipe names is not on this machine.
-    """
-    from cirf.stages.context import Context
-    from cirf.stages.planning import plans
-
+    """The stages that a run's recipe asks for and that are done by it. ``None`` if that cannot be determined, because data, a
+    task file or a model that the recipe names is not on this machine."""
     context = Context(open_run(folder), RunFolder(folder))
     try:
         planned = plans(context)
@@ -173,9 +168,6 @@ def status(folder: Path, as_json: bool, verify: bool = False) -> bool:
     """Print a line per stage: its state, rows and time. If an input from outside is gone, states are not known: then finished
     stages are listed as ``unknown``. Files are compared with the hashes in their records, those over `LARGE` bytes only with
     ``verify``; returns whether all are unchanged."""
-    from cirf.stages.context import Context
-    from cirf.stages.planning import plans
-
     context = Context(open_run(folder), RunFolder(folder))
     try:
         planned, missing = plans(context), ""

@@ -18,16 +18,160 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
 
-from cirf.commands.run import save_report
-from cirf.commands.sweep_plan import RECORD, Run, SweepOptions, SweepPlan, plan, read_record
+from cirf.commands.run import checked, default_folder, resolved, save_report
 from cirf.distributed import barrier, is_main, world_size
 from cirf.errors import CirfError
 from cirf.progress import print_table
-from cirf.store.files import RowLog, hash_json, to_json, write_atomic
+from cirf.recipe import sweep as sweep_io
+from cirf.recipe.load import open_run
+from cirf.recipe.sweep import LoadedSweep, Point
+from cirf.run import Sharing, asked_for, execute
+from cirf.stages.context import Context
+from cirf.store.files import RowLog, hash_json, parse_json, to_json, write_atomic
 from cirf.store.integrity import LARGE
 from cirf.store.run_folder import RunFolder, StagePart, StagePlan, content_of, key_of
+
+RECORD = "sweep.json"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class SweepOptions:
+    """The command line's options besides the file."""
+
+    sets: tuple[str, ...] = ()
+    data: Path | None = None
+    out: Path | None = None
+    only: tuple[str, ...] = ()
+    until: str | None = None
+    limit: int | None = None
+    share: tuple[Path, ...] = ()
+    quiet: bool = True
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run's folder, and the points that ask for it: more than one where the same point occurs twice."""
+
+    path: str
+    """Relative to the sweep's folder: part and name of the first of its points."""
+    context: Context
+    points: tuple[Point, ...]
+    stages: tuple[StagePlan, ...]
+    chosen: bool
+    """Whether it is to run now."""
+    to_report: bool
+    """Whether all stages and the report are requested."""
+
+    @property
+    def folder(self) -> RunFolder:
+        return self.context.folder
+
+
+@dataclass(frozen=True)
+class SweepPlan:
+    loaded: LoadedSweep
+    out: Path
+    runs: tuple[Run, ...]
+    points: tuple[Point, ...]
+    """In the order of the file."""
+    shared: tuple[RunFolder, ...]
+
+    @property
+    def chosen(self) -> list[Run]:
+        return [run for run in self.runs if run.chosen]
+
+    def others(self, run: Run | None = None) -> list[RunFolder]:
+        """The runs that stages may be taken over from: the sweep's, those left by a former version of its file, and
+        those of ``--share``."""
+        there = {folder.root.resolve(): folder for folder in (each.folder for each in self.runs)}
+        for folder in (*_runs_in(self.out), *self.shared):
+            there.setdefault(folder.root.resolve(), folder)
+        if run is not None:
+            there.pop(run.folder.root.resolve())
+        return list(there.values())
+
+
+def plan(name: str, asked: SweepOptions) -> SweepPlan:
+    """Read a sweep and check every point of it; nothing is written. ``CirfError`` names file, part and point."""
+    loaded = sweep_io.load(name)
+    out = asked.out or default_folder(loaded.sweep.name, asked.limit)
+    _check_folder(out, loaded.sweep.name)
+    parts = [part.name for part in loaded.sweep.parts]
+    for part in asked.only:
+        if part not in parts:
+            raise CirfError(f"--only {part}: there is no such part in {loaded.source} (parts: {', '.join(parts)})")
+    groups: dict[str, list[Point]] = {}
+    contexts: dict[str, Context] = {}
+    points = tuple(loaded.points(asked.sets))
+    for point in points:
+        context = _with_name(point, partial(_context, point, out, asked))
+        mark = hash_json(context.recipe.model_dump(mode="json", exclude={"name", "notes"}))
+        contexts.setdefault(mark, context)
+        groups.setdefault(mark, []).append(point)
+    runs = tuple(_run(contexts[mark], same, asked) for mark, same in groups.items())
+    return SweepPlan(loaded, out, runs, points, tuple(folder for path in asked.share for folder in _named(path)))
+
+
+def _context(point: Point, out: Path, asked: SweepOptions) -> Context:
+    return checked(resolved(point.recipe, asked.data, asked.limit), out / point.part / point.name, asked.quiet)
+
+
+def _run(context: Context, points: Sequence[Point], asked: SweepOptions) -> Run:
+    """The run of equal points, with the stages requested by those that run now, or else by all."""
+    chosen = [point for point in points if not asked.only or point.part in asked.only]
+    asking = chosen or points
+    each = [_with_name(point, partial(asked_for, context, asked.until or point.until)) for point in asking]
+    names = {stage.name for stages in each for stage in stages}
+    together = tuple(stage for stage in asked_for(context) if stage.name in names)
+    to_report = any((asked.until or point.until) is None for point in asking)
+    path = f"{points[0].part}/{points[0].name}"
+    return Run(path, context, tuple(points), together, bool(chosen), to_report)
+
+
+def _with_name(point: Point, work: Callable[[], T]) -> T:
+    """The result of ``work``; its ``CirfError`` names the point."""
+    try:
+        return work()
+    except CirfError as error:
+        raise CirfError(f"{point.source}: {error}") from None
+
+
+def _check_folder(out: Path, name: str) -> None:
+    if (out / "recipe.yaml").exists():
+        raise CirfError(f"--out {out}: a run is there; give the sweep its own folder")
+    other = read_record(out).get("name", name)
+    if other != name:
+        raise CirfError(f"--out {out}: the sweep {other} is there; give {name} its own folder")
+
+
+def read_record(out: Path) -> dict[str, Any]:
+    """A sweep's record in its folder; empty if there is none."""
+    try:
+        loaded = parse_json((out / RECORD).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return loaded if isinstance(loaded, dict) else {}
+
+
+def _runs_in(out: Path) -> list[RunFolder]:
+    return [RunFolder(path.parent) for path in sorted(out.glob("*/*/recipe.yaml")) if not (path.parent / "stage.json").exists()]
+
+
+def _named(path: Path) -> list[RunFolder]:
+    """The run that ``--share`` names, or all runs of a sweep."""
+    if (path / RECORD).is_file():
+        return _runs_in(path)
+    try:
+        open_run(path)
+    except CirfError as error:
+        raise CirfError(f"--share {error}") from None
+    return [RunFolder(path)]
+
 
 __all__ = ["SweepOptions", "dry", "sweep"]
 
@@ -53,7 +197,6 @@ class SweepRecord:
         self._stages = {run.path: self._look(run) for run in planned.runs}
 
     def begins(self, run: Run, stage: str, key: str, other: RunFolder | None) -> None:
-        """Record that a stage will be made, or taken over from another run."""
         row = {"run": run.path, "stage": stage, "key": key, "from": None if other is None else self._called(other)}
         if self._last.get((run.path, stage)) != row:
             self._log.append(row)
@@ -66,7 +209,6 @@ class SweepRecord:
             return str(other.root.resolve())
 
     def update(self, run: Run, error: str | None = None) -> None:
-        """Look at a run again, and write the record."""
         self.errors.pop(run.path, None)
         if error is not None:
             self.errors[run.path] = error
@@ -74,7 +216,6 @@ class SweepRecord:
         self.write()
 
     def is_done(self, run: Run) -> bool:
-        """Whether every requested stage is finished."""
         return not self._stages[run.path]["open"]
 
     def _look(self, run: Run) -> dict[str, Any]:
@@ -117,10 +258,8 @@ class SweepRecord:
 
 
 def sweep(name: str, asked: SweepOptions, as_json: bool, say: Callable[[str], None]) -> None:
-    """Bring every chosen run up to date and print the state of the sweep.
-
-    A run that fails is reported and skipped, and the others go on; ``CirfError`` at the end if any did.
-    """
+    """Bring every chosen run up to date and print the state of the sweep. A run that fails is reported and skipped, and the
+    others go on; ``CirfError`` at the end if any did."""
     planned = plan(name, asked)
     if not is_main():
         _others_part(planned, say)
@@ -155,8 +294,6 @@ def sweep(name: str, asked: SweepOptions, as_json: bool, say: Callable[[str], No
 
 
 def _bring_up_to_date(planned: SweepPlan, run: Run, ledger: SweepRecord, threads: Threads, say: Callable[[str], None]) -> None:
-    from cirf.run import Sharing, execute
-
     begun = not ledger.is_done(run) or run.path in ledger.errors
     begun = begun or any(run.folder.damaged(stage.name, LARGE) for stage in run.stages)
     if begun or world_size() > 1:
@@ -171,8 +308,6 @@ def _bring_up_to_date(planned: SweepPlan, run: Run, ledger: SweepRecord, threads
 
 def _others_part(planned: SweepPlan, say: Callable[[str], None]) -> None:
     """The part of the other processes under ``accelerate launch``: train with the main one."""
-    from cirf.run import Sharing, execute
-
     barrier()
     threads = Threads(planned.chosen)
     for run in planned.chosen:
@@ -274,11 +409,8 @@ class SweepForecast:
     """By key, the stages made, taken over or found by then."""
 
     def look(self, folder: RunFolder, plans: Sequence[StagePlan]) -> dict[str, str]:
-        """For each stage of a run, inputs first: ``done``, ``taken`` or ``made``.
-
-        This is an upper bound of the stages made: if an input comes out equal to another run's although it was requested
-        differently, later stages are taken over too.
-        """
+        """For each stage of a run, inputs first: ``done``, ``taken`` or ``made``. This is an upper bound of the stages made: if
+        an input comes out equal to another run's although it was requested differently, later stages are taken over too."""
         contents: dict[str, Content] = {}
         found: dict[str, str] = {}
         for stage in plans:

@@ -6,15 +6,21 @@ import json
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from cirf.commands.run import open_context
+from cirf.distributed import ALONE
 from cirf.errors import CirfError
+from cirf.methods import get
+from cirf.recipe.load import open_run
 from cirf.recipe.schema import Evaluate, Recipe, Variant
 from cirf.records import Problem
+from cirf.stages.context import Context
+from cirf.stages.lineage import model_hash
+from cirf.stages.models import release, source_of
+from cirf.stages.scores import answer
+from cirf.store.files import hash_json, load_object, to_json, write_atomic
 from cirf.store.paths import user_path
-
-if TYPE_CHECKING:
-    from cirf.stages.context import Context
 
 SPLITS = ("train", "test")
 
@@ -26,13 +32,6 @@ def without_results(folder: Path, name: str, limit: int, quiet: bool, as_json: b
     Answers are kept in ``evaluations/without-results-METHOD-HASH`` of the run, one folder a model and ``limit``; existing ones
     are not repeated. ``CirfError`` where the method writes no results, or its model or the problems are not there.
     """
-    from cirf.commands.run import open_context
-    from cirf.methods import get
-    from cirf.recipe.load import open_run
-    from cirf.stages.lineage import model_hash
-    from cirf.stages.models import release, source_of
-    from cirf.store.files import hash_json, load_object, to_json, write_atomic
-
     recipe = open_run(folder)
     bare = f"{name}_without_results"
     context = open_context(_with_bare(recipe, name, bare), folder, quiet)
@@ -65,8 +64,6 @@ def without_results(folder: Path, name: str, limit: int, quiet: bool, as_json: b
 
 def _with_bare(recipe: Recipe, name: str, bare: str) -> Recipe:
     """The recipe with the method once more, its results forbidden when it answers."""
-    from cirf.methods import get
-
     method = get(name, recipe)
     if not method.functional or "results" not in type(method.settings).model_fields or not method.settings.results:
         able = [other for other in recipe.methods if get(other, recipe).functional]
@@ -96,10 +93,6 @@ def _drawn(problems: Sequence[Problem], recipe: Recipe, limit: int) -> dict[str,
 def _shares(
     context: Context, names: tuple[str, str], section: Evaluate, asked: Mapping[str, Sequence[Problem]], out: Path
 ) -> dict[str, Any]:
-    """Accuracy with and without results, over all questions and by task."""
-    from cirf.distributed import ALONE
-    from cirf.stages.scores import answer
-
     if not any(asked.values()):
         return {}
     found = {}

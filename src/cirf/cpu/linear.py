@@ -81,13 +81,7 @@ class AdaptedLinear(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        x: torch.Tensor,
-        weight: torch.Tensor,
-        bias: torch.Tensor | None,
-        a: torch.Tensor,
-        b: torch.Tensor,
-        scale: float,
+        ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, a: torch.Tensor, b: torch.Tensor, scale: float
     ) -> torch.Tensor:
         a, b = a.to(x.dtype), (b * scale).to(x.dtype)
         inner = x @ a.t()  # [m x r]

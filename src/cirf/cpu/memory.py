@@ -39,10 +39,8 @@ def keep_freed_memory() -> bool:
 
 
 def release_freed_memory() -> bool:
-    """Return kept freed memory to the system once; returns whether that was possible, with glibc whether there was any.
-
-    Blocks of ever new sizes leave holes that no longer fit, so a process that returns nothing grows.
-    """
+    """Return kept freed memory to the system once; returns whether that was possible, with glibc whether there was any. Blocks of
+    ever new sizes leave holes that no longer fit, so a process that returns nothing grows."""
     if (preloaded := _jemalloc()) is not None:
         return _control(preloaded, f"arena.{_EVERY_ARENA}.purge")
     library = _glibc()
@@ -102,10 +100,8 @@ def weight_bytes(model: Any) -> int:
 
 
 def free_memory(device: str) -> int | None:
-    """Bytes that a torch device can still give this process; ``None`` if unknown.
-
-    For a GPU the driver's free memory; else that of the machine, or of the control group (a container) if less.
-    """
+    """Bytes that a torch device can still give this process; ``None`` if unknown. For a GPU the driver's free memory; else that
+    of the machine, or of the control group (a container) if less."""
     if device.startswith("cuda"):
         import torch
 

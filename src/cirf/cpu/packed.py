@@ -64,10 +64,8 @@ def settle(model: Any, attention: str = "auto") -> None:
 
 
 def pack(model: Any, smallest: int = SMALLEST) -> int:
-    """Pack the linear layers of a model for inference, in place; returns how many were packed.
-
-    None on devices other than a CPU, or if torch has no oneDNN for the weights' number format.
-    """
+    """Pack the linear layers of a model for inference, in place; returns how many were packed. None on devices other than a CPU,
+    or if torch has no oneDNN for the weights' number format."""
     layers = {
         name: module
         for name, module in model.named_modules()
@@ -102,10 +100,8 @@ FEW = 8
 
 
 def group_queries(model: Any) -> bool:
-    """Use it for a model in inference, if possible; returns whether it does.
-
-    It is possible on the CPU, if the model uses torch's kernel through the replaceable attention interface.
-    """
+    """Use it for a model in inference, if possible; returns whether it does. It is possible on the CPU, if the model uses torch's
+    kernel through the replaceable attention interface."""
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import sdpa_mask
 
@@ -129,9 +125,7 @@ def attend(
     **more: Any,
 ) -> tuple[torch.Tensor, None]:
     """[b x h x s x d], keys and values [b x g x t x d] -> [b x s x h x d]; ``attention_mask`` [b x 1 x s x t], or none for s = 1.
-
-    Other cases are computed as in ``transformers``.
-    """
+    Other cases are computed as in ``transformers``."""
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
     (b, heads, s, width), groups = query.shape, key.shape[1]

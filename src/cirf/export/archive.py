@@ -32,10 +32,8 @@ _DIGITS = 4
 
 
 class ArchivedRun(Run):
-    """A run in an archive: its report's data and its answers, none of its files.
-
-    ``trials``: the last validation loss by method and learning rate. ``segments``: the hash of its rationales' steps.
-    """
+    """A run in an archive: its report's data and its answers, none of its files. ``trials``: the last validation loss by method
+    and learning rate. ``segments``: the hash of its rationales' steps."""
 
     def __init__(self, folder: Path, point: Mapping[str, Any], summary: Mapping[str, Any], answers: Mapping[str, Tables]) -> None:
         about = {"name": point["run"], "part": point["part"], "settings": point["settings"]}
@@ -55,10 +53,8 @@ def is_archive(folder: Path) -> bool:
 
 
 def write(runs: Sequence[Run], out: Path) -> int:
-    """Write the archive of ``runs``, replacing an existing one; returns its size in bytes.
-
-    Raises ``CirfError`` if nothing was measured yet, or ``out`` holds something else.
-    """
+    """Write the archive of ``runs``, replacing an existing one; returns its size in bytes. Raises ``CirfError`` if nothing was
+    measured yet, or ``out`` holds something else."""
     if out.is_dir() and any(out.iterdir()) and not is_archive(out):
         raise CirfError(f"{out}: not empty, and no archive; give --out another folder")
     there = {run.name: run for run in runs}

@@ -18,23 +18,20 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from cirf.errors import CirfError
 from cirf.evaluation.harness import hide
 from cirf.lm.prompt import end_token, sanitise
 from cirf.lm.training.batches import Row, sft_rows, tokenise
 from cirf.lm.training.spec import plan_updates
-from cirf.recipe.schema import Finetune
+from cirf.methods.base import Method
+from cirf.recipe.schema import Evaluate, Finetune
 from cirf.records import Problem
 from cirf.store.files import to_json, write_atomic, write_rows
-
-if TYPE_CHECKING:
-    from cirf.methods.base import Method
-    from cirf.recipe.schema import Evaluate
-    from cirf.tasks.task import Task
+from cirf.tasks.task import Task
 
 Form = Literal["generate", "choice"]
 
@@ -73,13 +70,7 @@ _IGNORED = [r"(?<=\d),(?=\d{3})", r"^\$", r"%$", r"\.0*$"]
 
 
 def write_task(
-    folder: Path,
-    name: str,
-    task: Task,
-    problems: Sequence[Problem],
-    form: Form,
-    method: Method,
-    section: Evaluate,
+    folder: Path, name: str, task: Task, problems: Sequence[Problem], form: Form, method: Method, section: Evaluate
 ) -> str:
     """Write ``cirf_NAME[_METHOD][_choice].yaml`` and its rows, and where answers are generated ``.py`` for inspect_ai; returns
     the task's name in the harness.
@@ -195,21 +186,13 @@ def _settings(trainer: str, section: Finetune, end: str, ids: Sequence[int]) -> 
     import yaml
 
     keys = _trainer_keys(section, trainer == "axolotl")
-    data: Mapping[str, Any]
+    data: dict[str, Any]
     if trainer == "trl":
         data = {"model_name_or_path": START, "dtype": "float32", "dataset_name": "rows", "eos_token": end}
         keys["max_length"] = section.max_length
     elif trainer == "llama-factory":
-        data = {
-            "model_name_or_path": START,
-            "stage": "sft",
-            "do_train": True,
-            "finetuning_type": "full",
-            "dataset": "cirf",
-            "dataset_dir": ".",
-            "template": "empty",
-            "cutoff_len": section.max_length,
-        }
+        data = {"model_name_or_path": START, "stage": "sft", "do_train": True, "finetuning_type": "full"}
+        data |= {"dataset": "cirf", "dataset_dir": ".", "template": "empty", "cutoff_len": section.max_length}
     else:
         data = {
             "base_model": START,

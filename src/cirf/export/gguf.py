@@ -20,7 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from cirf.errors import CirfError
+from cirf.lm.prompt import end_token
 from cirf.progress import SILENT, Progress
+from cirf.recipe.schema import Backbone
 from cirf.store.files import whole_path
 
 if TYPE_CHECKING:
@@ -42,7 +44,6 @@ _WAYS: dict[str, tuple[str, ...]] = {
 
 
 def cut(tokenizer: Any, text: str = PROBE) -> tuple[str, ...]:
-    """The pieces of a text before BPE."""
     before = tokenizer.backend_tokenizer.pre_tokenizer
     return tuple(text[start:end] for _, (start, end) in before.pre_tokenize_str(text)) if before is not None else (text,)
 
@@ -116,7 +117,6 @@ def write_gguf(model: Path, out: Path, kind: Kind = "f16", progress: Progress = 
 def _config(model: Path) -> dict[str, Any]:
     """The model's configuration, with the defaults of its kind for missing keys."""
     from cirf.lm.backbone import load_config
-    from cirf.recipe.schema import Backbone
 
     if not (model / "config.json").is_file():
         raise CirfError(f"{model}: no model's folder (config.json is missing)")
@@ -129,7 +129,6 @@ def _config(model: Path) -> dict[str, Any]:
 
 
 def _describe(writer: Any, config: Mapping[str, Any], model: Path, kind: Kind) -> None:
-    """The architecture's parameters in llama.cpp's form."""
     import gguf
 
     heads = config["num_attention_heads"]
@@ -148,14 +147,7 @@ def _describe(writer: Any, config: Mapping[str, Any], model: Path, kind: Kind) -
     writer.add_rope_freq_base(float(rotary.get("rope_theta") or config.get("rope_theta") or 10000.0))
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     writer.add_vocab_size(config["vocab_size"])
-    writer.add_file_type(
-        {
-            "f32": gguf.LlamaFileType.ALL_F32,
-            "f16": gguf.LlamaFileType.MOSTLY_F16,
-            "bf16": gguf.LlamaFileType.MOSTLY_BF16,
-            "q8_0": gguf.LlamaFileType.MOSTLY_Q8_0,
-        }[kind]
-    )
+    writer.add_file_type(gguf.LlamaFileType[f"{'ALL' if kind == 'f32' else 'MOSTLY'}_{kind.upper()}"])
     if kind == "q8_0":
         writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
 
@@ -165,8 +157,6 @@ def _add_tokenizer(writer: Any, model: Path, rows: int) -> dict[str, Any]:
     import gguf
 
     from cirf.lm.backbone import load_tokenizer
-    from cirf.lm.prompt import end_token
-    from cirf.recipe.schema import Backbone
 
     tokenizer = load_tokenizer(model, Backbone(empty_system=False))
     spelled = json.loads(tokenizer.backend_tokenizer.to_str()) if tokenizer.is_fast else {}
@@ -179,7 +169,8 @@ def _add_tokenizer(writer: Any, model: Path, rows: int) -> dict[str, Any]:
     for added in spelled["added_tokens"]:
         special = gguf.TokenType.CONTROL if added["special"] else gguf.TokenType.USER_DEFINED
         tokens[added["id"]], kinds[added["id"]] = added["content"], special
-    merges = [merge if isinstance(merge, str) else " ".join(_glued(part) for part in merge) for merge in core["merges"]]
+    # A space separates the halves of a merge, so it cannot occur in one.
+    merges = [one if isinstance(one, str) else " ".join(part.replace(" ", "\u0120") for part in one) for one in core["merges"]]
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre(name_of(tokenizer, model))
     writer.add_token_list(tokens)
@@ -195,11 +186,6 @@ def _add_tokenizer(writer: Any, model: Path, rows: int) -> dict[str, Any]:
         writer.add_chat_template(tokenizer.chat_template)
     ours = sum(kind == gguf.TokenType.USER_DEFINED for kind in kinds)
     return {"tokens": len(tokenizer), "added": ours}
-
-
-def _glued(part: str) -> str:
-    """A half of a merge; the space that separates the halves cannot occur in one."""
-    return part.replace(" ", "\u0120")
 
 
 def _tensors(model: Path, tied: bool) -> Iterator[tuple[str, Callable[[], torch.Tensor]]]:

@@ -15,50 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from cirf.assets.hub import quiet, without_bars
 from cirf.errors import CirfError
-from cirf.store.files import parse_json
+from cirf.lm.backbone import check_weights
+from cirf.recipe.load import for_others, load
+from cirf.store.files import parse_json, to_json
 from cirf.store.jsonl import numbered_rows
 from cirf.store.paths import places_in, without_folders
-
-_INDEX = "model.safetensors.index.json"
-
-
-def check_weights(folder: Path) -> None:
-    """``CirfError`` where weights of the model in a folder are missing, or a file of them is truncated or invalid."""
-    index = folder / _INDEX
-    if not index.is_file():
-        path = folder / "model.safetensors"
-        if not path.is_file():
-            raise CirfError(f"{folder}: no finished model, {path.name} is missing; name a model that was trained")
-        _names(path)
-        return
-    try:
-        places: dict[str, str] = dict(parse_json(index.read_text(encoding="utf-8"))["weight_map"])
-    except (ValueError, KeyError, TypeError):
-        raise CirfError(f"{index}: damaged, so the weights cannot be found; save the model again") from None
-    for name in sorted(set(places.values())):
-        path = folder / name
-        if Path(name).name != name or not path.is_file():
-            raise CirfError(f"{folder}: no finished model, {name} is missing; copy all files of the model here")
-        there = _names(path)
-        for weight, place in places.items():
-            if place == name and weight not in there:
-                raise CirfError(f"{path}: lacks {weight}, which {_INDEX} names; save the model again")
-
-
-def _names(path: Path) -> set[str]:
-    """The names of the weights in a file of safetensors, of which there are some."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="numpy") as file:
-            names = set(file.keys())
-    except (SafetensorError, OSError):
-        names = set()
-    if not names:
-        raise CirfError(f"{path}: truncated, or not safetensors; copy the file again, or train the model again")
-    return names
-
+from cirf.store.run_folder import record
 
 CARD = "README.md"
 TRACES = "sft.jsonl"
@@ -174,8 +138,6 @@ def _published(path: Path, repository: str) -> Path | bytes:
     if path.name == CARD:
         return for_repository(path.read_text(encoding="utf-8"), repository).encode()
     if path.name == "recipe.yaml":
-        from cirf.recipe.load import for_others, load
-
         return for_others(load(str(path))).encode()
     return _record(path).encode() if path.name in ("stage.json", "functions.json") else path
 
@@ -189,9 +151,6 @@ def for_repository(card: str, repository: str) -> str:
 
 def _record(path: Path) -> str:
     """A stage's record, or for functional tokens only the backbone's name, since their segments are data."""
-    from cirf.store.files import to_json
-    from cirf.store.run_folder import record
-
     try:
         stored = parse_json(path.read_text(encoding="utf-8"))
         if path.name == "stage.json":
@@ -219,10 +178,8 @@ _DATA = (TRACES, "functions.json", "labels.json")  # texts by people and models 
 
 
 def check_private(parcel: Upload, folder: Path, token: str | None) -> None:
-    """``CirfError``, with file and line, if a file holds a key or a local absolute path.
-
-    ``folder`` is the parcel's folder on this machine, ``token`` the one it is sent with.
-    """
+    """``CirfError``, with file and line, if a file holds a key or a local absolute path. ``folder`` is the parcel's folder on
+    this machine, ``token`` the one it is sent with."""
     here = {str(place) + "/" for place in (Path.home(), Path.cwd(), folder.resolve().parent) if len(place.parts) > 1}
     quoted = {CARD} if TRACES in [piece.name for piece in parcel.pieces] else set()  # its card shows one of the rows
     data = quoted.union(_DATA)
@@ -291,8 +248,6 @@ def upload(parcel: Upload, repository: str, kind: Kind, public: bool, message: s
     """
     from huggingface_hub import CommitOperationAdd, HfApi
     from huggingface_hub.errors import RepositoryNotFoundError
-
-    from cirf.assets.hub import quiet, without_bars
 
     token = own_token()
     if token is None:

@@ -6,13 +6,61 @@ Each decision is a `Choice`: a recipe's key, its value, and the reason in words,
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any
 
 from cirf.fitting.cost import Room, in_words, updates_of
-from cirf.fitting.draft import Choice
 from cirf.fitting.facts import Facts
 from cirf.rationales.check import TaskCheck
 from cirf.recipe.schema import Finetune
-from cirf.recipe.yaml import scalar
+from cirf.recipe.yaml import inline, scalar
+
+_WIDTH = 118
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A recipe's key by its dotted path (a number is a place in a list), its value, and the reason."""
+
+    key: str
+    value: Any
+    why: str
+
+
+def draft(header: Sequence[str], choices: Sequence[Choice]) -> str:
+    """The recipe of these choices as YAML, each with its reason, in their order; keys of one section must be adjacent::
+
+    # Made by hand.
+    codebook:
+      size: 32  # 1,140 steps: 35 a functional token
+    """
+    return "".join(f"{line}\n" for line in (*(f"# {line}" for line in header), *_lines(choices)))
+
+
+def _lines(choices: Sequence[Choice]) -> Iterator[str]:
+    before: list[str] = []
+    for choice in choices:
+        *above, name = choice.key.split(".")
+        opened = len([*takewhile(lambda pair: pair[0] == pair[1], zip(before, above, strict=False))])
+        mark = ""
+        for depth, part in enumerate(above):
+            if depth < opened:
+                continue
+            if part.isdigit():
+                mark = "- "
+            else:
+                yield f"{'  ' * depth}{part}:"
+        before, indent = above, "  " * len(above)
+        line = f"{indent.removesuffix('  ') + mark if mark else indent}{name}: {inline(choice.value)}"
+        commented = f"{line}  # {choice.why}"
+        if len(commented) <= _WIDTH:
+            yield commented
+        else:
+            yield f"{indent.removesuffix('  ') if mark else indent}# {choice.why}"
+            yield line
+
 
 METHODS = ("cirf_full", "sft_cot", "direct_sft")
 """The recommended form first, then its comparisons: prose, and answers alone."""
@@ -74,7 +122,6 @@ TEACHER = "bundled:qwen2.5-coder-1.5b-instruct"
 
 
 def test_share(rows: int) -> Choice:
-    """How many rows are set aside for the test."""
     wanted = max(round(TEST_SHARE * rows), TEST_FEWEST)
     most = max(1, int(TEST_LARGEST_SHARE * rows))
     taken = min(wanted, TEST_MOST, most)
@@ -88,7 +135,6 @@ def test_share(rows: int) -> Choice:
 
 
 def held_out(rows: int, tested: int) -> Choice:
-    """The share of the training questions that is held out."""
     rest = max(1, rows - tested)
     low, high = HELD_OUT_SHARES
     share = round(min(max(HELD_OUT / rest, low), high if rows >= FEW_ROWS else HELD_OUT_OF_FEW), 2)
@@ -101,16 +147,13 @@ def answer(facts: Facts) -> Choice:
         return Choice("problems.tasks.0.answer", "latex", f"the {facts.answers:,} answers are formulas, compared by value")
     words = {"number": "numbers", "option": "options", "yesno": "yes or no", "text": "text"}[facts.kind]
     if facts.kind == "text":
-        return Choice(
-            "problems.tasks.0.answer", "text", f"the {facts.answers:,} answers are not all numbers, all options or all yes/no"
-        )
+        return Choice("problems.tasks.0.answer", "text", f"the {facts.answers:,} answers are not all numbers, options or yes/no")
     rest = facts.answers - facts.alike
     more = f"; the other {rest:,} cannot be used" if rest else ""
     return Choice("problems.tasks.0.answer", facts.kind, f"{facts.alike:,} of {facts.answers:,} answers are {words}{more}")
 
 
 def segments(facts: Facts) -> list[Choice]:
-    """Where a step ends, and whether options are one step."""
     names = {"ordinal": "step numbers", "line": "lines", "sentence": "sentences", "option": "options", "function": "function"}
     rules = sorted(facts.found.rules.items(), key=lambda item: -item[1])
     counts = ", ".join(f"{count:,} by {names.get(rule, rule)}" for rule, count in rules)
@@ -133,7 +176,6 @@ def embeddings(facts: Facts) -> list[Choice]:
 
 
 def codebook(steps: int, guessed: bool = False) -> Choice:
-    """How many functional tokens."""
     wanted = max(1, steps // STEPS_A_TOKEN)
     size = min(max(1 << (wanted.bit_length() - 1), SMALLEST), LARGEST, max(1, steps))
     about = "about " if guessed else ""
@@ -209,7 +251,6 @@ def longest_row(tokens: int) -> list[Choice]:
 
 
 def caps(found: TaskCheck, exact: bool) -> list[Choice]:
-    """How long answers may be."""
     more, about = (1.0, "") if exact else (COUNTED_IN_WORDS, "about ")
     prose, trace = found.rationale_tokens_longest, found.trace_tokens_longest
     max_new_tokens = _up(prose * TEXT_MARGIN * more + 8, 16)

@@ -17,12 +17,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from cirf.recipe.schema import TOO_FEW_UPDATES, Backbone, Finetune
-
-if TYPE_CHECKING:
-    from cirf.recipe.schema import Recipe
+from cirf.recipe.schema import TOO_FEW_UPDATES, Backbone, Finetune, Recipe
+from cirf.user_code import may_run
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +109,6 @@ def parameter_count(source: str | Path, recipe: Recipe) -> dict[str, int]:
     from transformers import AutoModelForCausalLM
 
     from cirf.lm.backbone import load_config
-    from cirf.user_code import may_run
 
     config = load_config(source, recipe.backbone)
     with torch.device("meta"):

@@ -73,20 +73,8 @@ def look(recipe: Recipe, count: CountTokens) -> Facts:
     unusable = tolerance.files[0] if tolerance.files else None
     questions = [count(tasks[problem.task].render(problem)) for problem in problems]
     alike = answers if kind == "latex" else counts[most if kind == "text" else kind]
-    facts = Facts(
-        len(problems),
-        kind,
-        alike,
-        answers,
-        notes,
-        found,
-        by,
-        few_steps,
-        rules.get("option", 0.0),
-        fmean(questions or [0]),
-        max(questions, default=0),
-        unusable,
-    )
+    lengths = (fmean(questions or [0]), max(questions, default=0))
+    facts = Facts(len(problems), kind, alike, answers, notes, found, by, few_steps, rules.get("option", 0.0), *lengths, unusable)
     if not problems or not (found.usable or facts.bare):
         refused = {} if unusable is None else {reason: each["rows"] for reason, each in by_reason(unusable.errors).items()}
         reasons = ", ".join(f"{reason} ({number:,})" for reason, number in (refused | found.unusable).items())
@@ -96,7 +84,6 @@ def look(recipe: Recipe, count: CountTokens) -> Facts:
 
 
 def of_good_length(steps: Steps) -> bool:
-    """Whether a rationale has neither too few steps nor too many."""
     return len(steps.segments) >= FEWEST_STEPS and (steps.rule == "function" or len(steps.segments) <= MOST_STEPS)
 
 

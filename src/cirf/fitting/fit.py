@@ -12,8 +12,8 @@ from statistics import fmean
 
 from cirf.errors import CirfError
 from cirf.fitting import choices
+from cirf.fitting.choices import Choice, draft
 from cirf.fitting.cost import Room, in_hours, in_words, operations, speed, training_memory, updates_of
-from cirf.fitting.draft import Choice, draft
 from cirf.fitting.facts import Facts, look
 from cirf.rationales.check import CountTokens, TaskCheck, check
 from cirf.recipe.load import parse
@@ -173,7 +173,6 @@ def _trained_on(text: str, count: CountTokens | None = None) -> tuple[int, TaskC
 
 
 def _notes(facts: Facts, file: str, model: str, parameters: int | None, rows: int, recipe: Recipe) -> Sequence[str]:
-    """A sentence for each thing that does not fit."""
     notes = []
     if facts.bare:
         notes.append(
@@ -181,9 +180,7 @@ def _notes(facts: Facts, file: str, model: str, parameters: int | None, rows: in
             "rationales.teacher.endpoints, or add `rationale` to the rows"
         )
     elif facts.found.usable < FEW:
-        notes.append(
-            f"{file}: {facts.found.usable} usable rows are too few to learn from; at least {FEW} are needed, 300 are better"
-        )
+        notes.append(f"{file}: {facts.found.usable} usable rows are too few to learn from; {FEW} are needed, 300 are better")
     lost = {reason: number for reason, number in facts.found.unusable.items() if number} if not facts.bare else {}
     if lost:
         why = "; ".join(f"{number:,} {reason}" for reason, number in lost.items())

@@ -19,10 +19,8 @@ _INCOMPATIBLE = re.compile(r"Module '([^']+)' is incompatible")
 
 
 def put_adapters(model: Any, section: schema.Lora) -> Any:
-    """The model with adapters, which alone are trained; with ``all-linear`` on all layers that PEFT can adapt.
-
-    ``CirfError``: the recipe names no layer of the model, or one that cannot have an adapter.
-    """
+    """The model with adapters, which alone are trained; with ``all-linear`` on all layers that PEFT can adapt. ``CirfError``: the
+    recipe names no layer of the model, or one that cannot have an adapter."""
     from peft import get_peft_model
 
     refused: list[str] = []

@@ -18,11 +18,13 @@ from unittest.mock import patch
 import torch
 from safetensors import SafetensorError, safe_open
 
+from cirf.assets import resolve
 from cirf.cpu.memory import enough
 from cirf.cpu.number_formats import widen
 from cirf.distributed import sharded
 from cirf.errors import CirfError
-from cirf.lm.prompt import end_token, prompt_text, sanitise, settle_template
+from cirf.lm.prompt import prompt_text, sanitise, settle_template
+from cirf.lm.vocabulary import matrices
 from cirf.progress import SILENT, Progress
 from cirf.recipe import schema
 from cirf.store.files import load_object
@@ -53,25 +55,16 @@ def no_pickles(source: str | Path) -> Iterator[None]:
             ) from None
 
 
-__all__ = [
-    "embedding_width",
-    "end_token",
-    "load_config",
-    "load_model",
-    "load_tokenizer",
-    "locate",
-    "pick_device",
-    "prompt_text",
-    "sanitise",
-]
+__all__ = ["embedding_width", "load_config", "load_model", "load_tokenizer", "locate", "pick_device", "prompt_text", "sanitise"]
 
 _FAULTS: dict[str, tuple[type[Exception], ...]] = {
     "model": (OSError, ValueError, ImportError, KeyError, RuntimeError, SafetensorError),
     "tokenizer": (Exception,),  # what reads tokenizer.json raises nothing narrower
 }
+_INDEX = "model.safetensors.index.json"
 _OBJECTS = (  # files that transformers takes for objects
     *("config.json", "generation_config.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
-    *("preprocessor_config.json", "processor_config.json", "chat_template.json", "model.safetensors.index.json"),
+    *("preprocessor_config.json", "processor_config.json", "chat_template.json", _INDEX),
 )
 _MOST_LAYERS = 1000
 _NO_TOKENIZER = "no tokenizer there; save the model's tokenizer in the same folder (tokenizer.json, tokenizer_config.json)"
@@ -80,8 +73,6 @@ _ADVICE = "give a folder with a saved model, a hub id, or bundled:NAME (see `cir
 
 def locate(model: str | Path, progress: Progress = SILENT) -> str:
     """Where a model is: a folder for ``bundled:`` names (fetched if need be), else the folder or hub id as given."""
-    from cirf.assets import resolve
-
     return str(resolve(model, progress)) if isinstance(model, str) and model.startswith("bundled:") else str(model)
 
 
@@ -103,10 +94,8 @@ def pick_device(wanted: str) -> str:
 
 
 def load_tokenizer(source: str | Path, section: schema.Backbone | None = None) -> Any:
-    """The tokenizer of a model, its chat template settled (see ``settle_template``).
-
-    ``CirfError``: nothing there, nothing that can be read as a tokenizer, or one without a vocabulary.
-    """
+    """The tokenizer of a model, its chat template settled (see ``settle_template``). ``CirfError``: nothing there, nothing that
+    can be read as a tokenizer, or one without a vocabulary."""
     from transformers import AutoTokenizer
 
     section, source = section or schema.Backbone(), locate(source)
@@ -162,8 +151,6 @@ def load_model(source: str | Path, section: schema.Backbone, training: Literal["
     safetensors, another architecture than the recipe demands, or no memory for it.
     """
     from transformers import AutoModelForCausalLM
-
-    from cirf.lm.vocabulary import matrices
 
     if section.threads is not None:
         torch.set_num_threads(section.threads)
@@ -222,18 +209,23 @@ def check_architecture(config: Any, wanted: schema.Architecture, source: str | P
 
 
 def check_weights(source: str | Path) -> None:
-    """``CirfError`` if a model's folder has no weight files, lacks one that its index names, or holds one that is truncated or
-    damaged, by its header and length."""
+    """``CirfError`` if a model's folder has no weight files, lacks a file or a weight that its index names, or holds one that is
+    truncated or damaged, by its header and length."""
     if Path(source).is_dir():
-        files = set(Path(source).glob("*.safetensors"))
-        found = (load_object(Path(source) / "model.safetensors.index.json") or {}).get("weight_map")
-        named = set(map(str, found.values())) if isinstance(found, dict) else set()
-        if missing := sorted(named - {path.name for path in files}) or ([] if files else ["model.safetensors"]):
+        files = {path.name: path for path in sorted(Path(source).glob("*.safetensors"))}
+        found = (load_object(Path(source) / _INDEX) or {}).get("weight_map")
+        places = {weight: str(name) for weight, name in found.items()} if isinstance(found, dict) else {}
+        if missing := sorted({*places.values()} - files.keys()) or ([] if files else ["model.safetensors"]):
             raise CirfError(f"{source}: no weights there ({missing[0]} is missing); save or fetch the model's weights again")
-        with explained(source, "model"):
-            for path in sorted(files):
-                with safe_open(path, framework="pt"):
-                    pass
+        for name, path in files.items():
+            try:
+                with safe_open(path, framework="pt") as file:
+                    there = set(file.keys())
+            except (SafetensorError, OSError) as error:
+                reason = f"truncated or damaged ({error}), so no model could be loaded"
+                raise CirfError(f"{path}: {reason}; save or fetch the model's weights again") from None
+            if lacking := [weight for weight, place in places.items() if place == name and weight not in there]:
+                raise CirfError(f"{path}: lacks {lacking[0]}, which {_INDEX} names; save the model again")
 
 
 def where(source: str | Path, section: schema.Backbone) -> dict[str, Any]:

@@ -74,11 +74,8 @@ def render(tokenizer: Any, messages: list[dict[str, str]], generation: bool = Tr
 
 
 def settle_template(tokenizer: Any, empty_system: bool = True) -> None:
-    """Make the tokenizer's template give the training prompt by default; doing it twice changes nothing.
-
-    ``empty_system``: put an empty system message first if that is shorter than the template's own and the template takes a
-    system role.
-    """
+    """Make the tokenizer's template give the training prompt by default; doing it twice changes nothing. ``empty_system``: put an
+    empty system message first if that is shorter than the template's own and the template takes a system role."""
     template = tokenizer.chat_template
     if isinstance(template, Mapping):  # several named templates
         template = template.get("default") or next(iter(template.values()), None)
@@ -92,10 +89,8 @@ def settle_template(tokenizer: Any, empty_system: bool = True) -> None:
 
 @contextlib.contextmanager
 def _bounded() -> Iterator[None]:
-    """Around renderings of a template that may be a stranger's: an error where they take too long, or too much memory.
-
-    Only in the main thread, to which alone signals go.
-    """
+    """Around renderings of a template that may be a stranger's: an error where they take too long, or too much memory. Only in
+    the main thread, to which alone signals go."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -228,10 +223,8 @@ def _added_ids(tokenizer: Any) -> frozenset[int]:
 
 
 def end_token(tokenizer: Any) -> int:
-    """The id that closes the assistant's turn: what the template writes first after its text, else the EOS token.
-
-    ``CirfError``: the tokenizer has neither.
-    """
+    """The id that closes the assistant's turn: what the template writes first after its text, else the EOS token. ``CirfError``:
+    the tokenizer has neither."""
     turn = [{"role": "user", "content": _MARK}, {"role": "assistant", "content": _REPLY}]
     after = render(tokenizer, turn, generation=False).rpartition(_REPLY)[2]
     added = _added_ids(tokenizer)

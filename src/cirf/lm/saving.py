@@ -10,6 +10,7 @@ import torch
 
 from cirf.distributed import is_main
 from cirf.errors import CirfError
+from cirf.lm.backbone import without_bars
 from cirf.lm.prompt import encode, prompt_text, response_template, stop_ids
 from cirf.lm.training.checkpoints import disk_errors
 from cirf.lm.vocabulary import token_names
@@ -28,8 +29,6 @@ def save_model(model: Any, tokenizer: Any, folder: Path, dtype: str, delimiters:
     none without. Under ``accelerate launch`` the main process writes. ``CirfError``: the disk is full.
     """
     from transformers import GenerationConfig
-
-    from cirf.lm.backbone import without_bars
 
     for parameter in model.parameters():  # not `model.to`, which would round the rotary frequencies, too
         parameter.data = parameter.data.to(getattr(torch, dtype))
@@ -58,15 +57,10 @@ def _copy_processors(config: Any, folder: Path) -> None:
     if config.get_text_config(decoder=True) is config:
         return
     revision = getattr(config, "_commit_hash", None)
+    kinds = ("missing_entries", "gated_repo", "connection_errors")
+    never_raise: dict[str, Any] = {f"_raise_exceptions_for_{kind}": False for kind in kinds}
     for name in _PROCESSORS:
-        found = cached_file(
-            config.name_or_path,
-            name,
-            revision=revision,
-            _raise_exceptions_for_missing_entries=False,
-            _raise_exceptions_for_gated_repo=False,
-            _raise_exceptions_for_connection_errors=False,
-        )
+        found = cached_file(config.name_or_path, name, revision=revision, **never_raise)
         if found is not None:
             stored = load_object(Path(found)) or {}
             stored.pop("chat_template", None)  # that of training is the tokenizer's
@@ -75,10 +69,7 @@ def _copy_processors(config: Any, folder: Path) -> None:
 
 def check_tokenizer(model: Any, tokenizer: Any) -> None:
     """Once saved, the tokenizer must cut text as it does now: transformers picks its class by the kind of model. Code that came
-    with either runs again.
-
-    ``CirfError``: it would not, or cannot be loaded.
-    """
+    with either runs again. ``CirfError``: it would not, or cannot be loaded."""
     from transformers import AutoTokenizer
 
     own_code = any(type(part).__module__.startswith("transformers_modules") for part in (tokenizer, model.config))

@@ -10,16 +10,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from cirf.errors import CirfError
 from cirf.lm.prompt import encode, prompt_text
+from cirf.recipe import schema
+from cirf.records import Trace
 
 if TYPE_CHECKING:
     import numpy as np
+    import torch
 
-    from cirf.recipe import schema
-    from cirf.records import Trace
 
 _CODE = re.compile(r"<cirf_(\d{3,})>")
 _ANY = re.compile(r"</?cirf>|<cirf_\d{3,}>|</?think>")
@@ -120,6 +119,8 @@ def extend(
 
     ``CirfError``: codes of another number or width, or ``like`` is no single token.
     """
+    import torch
+
     names = token_names(size, section.delimiters)
     width, known = model.get_input_embeddings().weight.shape[1], len(tokenizer)
     if codes is not None and tuple(codes.shape) != (size, width):
@@ -145,9 +146,7 @@ def single(tokenizer: Any, text: str) -> int:
     """The id of a text that is a single token, as ``vocabulary.init_from_token`` must be; ``CirfError`` where it is not."""
     ids = encode(tokenizer, text)
     if len(ids) != 1:
-        raise CirfError(
-            f"vocabulary.init_from_token: {text!r} is {len(ids)} tokens of this model; name a text that is a single one"
-        )
+        raise CirfError(f"vocabulary.init_from_token: {text!r} is {len(ids)} tokens of this model; name a text of a single one")
     return ids[0]
 
 
@@ -155,6 +154,7 @@ def add_tokens(model: Any, tokenizer: Any, names: Sequence[str], like: str | Non
     """Add ordinary tokens, each starting at the mean row of both matrices, or at the rows of the token ``like``; answers their
     ids. The matrices [V x d] grow only where they have no spare rows. A name that the tokenizer knows already keeps its row.
     ``CirfError`` where ``like`` is no single token."""
+    import torch
     from transformers import AddedToken
 
     likeness = None if like is None else single(tokenizer, like)
@@ -174,10 +174,8 @@ def add_tokens(model: Any, tokenizer: Any, names: Sequence[str], like: str | Non
 
 
 def word_rows(model: Any, tokenizer: Any, codes: np.ndarray[Any, Any], steps: Iterable[tuple[int, str]]) -> np.ndarray[Any, Any]:
-    """Of each code the mean input row of the tokens in its steps, less the mean of all steps [K x d].
-
-    ``codes`` [K x d]: the code vectors, which stay where no step has the code; ``steps``: each one's code and text.
-    """
+    """Of each code the mean input row of the tokens in its steps, less the mean of all steps [K x d]. ``codes`` [K x d]: the code
+    vectors, which stay where no step has the code; ``steps``: each one's code and text."""
     import numpy as np
 
     weight = model.get_input_embeddings().weight.detach()
@@ -201,6 +199,5 @@ def matrices(model: Any) -> list[torch.nn.Parameter]:
 
 
 def is_tied(model: Any) -> bool:
-    """Whether input and output embeddings are one matrix."""
     head = model.get_output_embeddings()
     return head is not None and head.weight is model.get_input_embeddings().weight

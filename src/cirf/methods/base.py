@@ -24,19 +24,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from cirf.compression.search import Selector
 from cirf.errors import CirfError
-from cirf.recipe.schema import Override, Reward, Section
+from cirf.lm.prompt import before_template
+from cirf.progress import Progress
+from cirf.recipe.schema import Evaluate, Override, Recipe, Reward, Section
 from cirf.records import Example, Problem, Steps, Trace
+from cirf.store.files import RowLog
+from cirf.tasks.task import Task
 
 if TYPE_CHECKING:
-    from cirf.compression.search import Selector
     from cirf.lm.decoding.generate import Steer
     from cirf.lm.decoding.prefix_cache import Prefiller
     from cirf.lm.training.objective import Curriculum, CurriculumRow, Objective
-    from cirf.progress import Progress
-    from cirf.recipe.schema import Evaluate, Recipe
-    from cirf.store.files import RowLog
-    from cirf.tasks.task import Task
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,10 @@ class PreparationData:
     held_out: frozenset[str]
     asked: Callable[[str], RowLog]
     answers: Callable[[str, int, float, float], Mapping[str, list[dict[str, Any]]]]
+
+
+FIXED_LR: dict[str, Any] = {"lr_scheduler_type": "constant", "warmup_steps": 0, "max_grad_norm": 1e9}
+"""Keys of training at one learning rate, without clipping, as several publications' code trains."""
 
 
 class NoSettings(Section):
@@ -275,8 +279,6 @@ class Method:
 
 def around_turn(template: str, before: str, after: str) -> str:
     """A chat template that puts ``before`` and ``after`` around the text of the user's turn which is to be answered."""
-    from cirf.lm.prompt import before_template
-
     return before_template(
         template,
         "{%- if add_generation_prompt and messages and messages[-1]['role'] == 'user' %}"

@@ -102,7 +102,6 @@ class StagedCurriculum:
         return min(self.first + math.floor(update / self._span + _SMALL), self.final)
 
     def feature(self, index: int, update: int) -> Feature:
-        """A training row at the stage of that update, or at one drawn for it."""
         stage, steps = self.stage(update), len(self._train[index].row.steps)
         if self.settings.uniform_prob:
             chance = Random(f"stage {self.seed} {update} {index}")
@@ -135,7 +134,6 @@ class StagedCurriculum:
         return groups_of(self._tokenizer, texts, end_token(self._tokenizer))
 
     def fresh(self, update: int) -> bool:
-        """Where a stage begins, or an epoch, as the settings say."""
         if update == 0 or self.settings.fresh_optimizer == "never":
             return False
         if self.settings.fresh_optimizer == "epoch":
@@ -143,7 +141,6 @@ class StagedCurriculum:
         return self.stage(update) != self.stage(update - 1)
 
     def summary(self) -> dict[str, Any]:
-        """The update at which each stage begins, with its thoughts and the share of all steps that are left."""
         changes = [update for update in range(self.last + 1) if update == 0 or self.stage(update) != self.stage(update - 1)]
         begun = [{"update": update, **self._described(self.stage(update))} for update in changes]
         summary: dict[str, Any] = {"kind": "stages", "stages": begun}
@@ -211,7 +208,6 @@ class RemovalCurriculum:
         return s if s < self.longest else _ALL
 
     def feature(self, index: int, update: int) -> Feature:
-        """A training row without the tokens that are gone by then."""
         s, offset = self.gone(update), 0
         if self.settings.smoothing is not None and update >= self.settings.pretrain * self.updates:
             chance = Random(f"offset {self.seed} {update} {index}").random()
@@ -228,7 +224,6 @@ class RemovalCurriculum:
         return dataclasses.replace(row, ids=ids, start=learned, answer=answer, skipped=skipped)
 
     def fresh(self, update: int) -> bool:
-        """Where more goes than before, unless everything was gone before."""
         if not self.settings.fresh_optimizer or update == 0:
             return False
         before = self.gone(update - 1)
@@ -240,7 +235,6 @@ class RemovalCurriculum:
         return sum(min(length, self.gone(update)) for length in self.lengths) / total if total else 1.0
 
     def summary(self) -> dict[str, Any]:
-        """The schedule, and the share of the rationales' tokens gone at each update where more goes."""
         changes = [update for update in range(self.last + 1) if update == 0 or self.gone(update) != self.gone(update - 1)]
         removed = [{"update": update, "share": round(self.share(update), 4)} for update in changes]
         summary = {"kind": "removal", "rate": self.rate, "jump": self.jump, "longest": self.longest, "removed": removed}

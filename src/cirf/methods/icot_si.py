@@ -22,13 +22,12 @@ from cirf.errors import CirfError
 from cirf.methods import semcot_release as semcot
 from cirf.methods.base import Preset
 from cirf.methods.prose.cot import ANSWER_MARK, prose_target, read_prose
-from cirf.recipe.schema import Lora, Override, Section, key
+from cirf.recipe.schema import Evaluate, Lora, Override, Section, key
 from cirf.records import Example
+from cirf.tasks.task import Task
 
 if TYPE_CHECKING:
     from cirf.lm.training.objective import Curriculum, CurriculumRow
-    from cirf.recipe.schema import Evaluate
-    from cirf.tasks.task import Task
 
 MARK_CAP = 8
 """Most tokens of the answer mark."""
@@ -92,20 +91,16 @@ class InternalisedCot(semcot.ReleaseForm):
     }
 
     def settle(self, tokenizer: Any, training: bool) -> None:
-        """The release's prompt, if its form is set."""
         if self._legacy:
             tokenizer.chat_template = semcot.settled(tokenizer.chat_template)
 
     def target(self, example: Example) -> str:
-        """The whole rationale, one step a line, and the answer line: what `sft_cot` learns."""
         return prose_target(example.segments, example.problem.answer)
 
     def read(self, output: str) -> tuple[str, str]:
-        """What is left of the prose before the last answer mark, and the text after it."""
         return read_prose(output)
 
     def cap(self, task: Task, section: Evaluate) -> int:
-        """The task's cap of an answer and the answer mark, or the release's."""
         return super().cap(task, section) + (0 if self._legacy else MARK_CAP)
 
     def curriculum(

@@ -8,17 +8,14 @@ answer. They were found to help after pre-training with pauses; compared here, a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import model_validator
 
 from cirf.methods import semcot_release as semcot
 from cirf.methods.base import Preset, at_head_of_answer
-from cirf.recipe.schema import Lora, Override, Section, key
+from cirf.recipe.schema import Lora, Override, Recipe, Section, key
 from cirf.records import Example
-
-if TYPE_CHECKING:
-    from cirf.recipe.schema import Recipe
 
 PAUSE = "<pause>"
 
@@ -26,10 +23,7 @@ PAUSE = "<pause>"
 class PauseSettings(Section):
     n: int = key(5, "How many pauses; 0: none, which is direct_sft.", unit="tokens", ge=0)
     answered: int | None = key(
-        None,
-        "How many when answering; null: as in training. The model was not trained with another number.",
-        unit="tokens",
-        ge=0,
+        None, "How many when answering; null: as in training. The model was not trained with another number.", unit="tokens", ge=0
     )
     form: Literal["chat", "semcot"] = key(
         "chat",
@@ -60,12 +54,10 @@ class Pause(semcot.Placeholders):
     filling = PAUSE
 
     def __init__(self, recipe: Recipe, settings: Any = None) -> None:
-        """The token is new where there is one."""
         super().__init__(recipe, settings)
         self.tokens = (PAUSE,) if self.settings.n and self.filling == PAUSE else ()
 
     def settle(self, tokenizer: Any, training: bool) -> None:
-        """Pauses in every prompt."""
         text = self.filling * self.count(training)
         if self._legacy:
             tokenizer.chat_template = semcot.settled(tokenizer.chat_template, text)

@@ -5,20 +5,17 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Collection, Mapping
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from cirf.errors import CirfError
 from cirf.methods.base import Method
 from cirf.recipe.keys import expected, found
-from cirf.recipe.schema import Reward, Section, Variant
+from cirf.recipe.schema import Recipe, Reward, Section, Variant
 from cirf.registry import Registry
 from cirf.user_code import OWN, read_user_code
-
-if TYPE_CHECKING:
-    from cirf.recipe.schema import Recipe
 
 S = TypeVar("S", bound=Section)
 
@@ -60,7 +57,6 @@ SCORED_BY = "cirf_full"
 
 
 def names() -> tuple[str, ...]:
-    """Every method's name."""
     return tuple(METHODS)
 
 
@@ -72,34 +68,31 @@ def kind(name: str, recipe: Recipe) -> tuple[type[Method], str]:
     variant = recipe.variants.get(name, Variant())
     if variant.reward is not None:
         return kind(_start(name, recipe), recipe)
-    given = variant.method
-    base = given or name
+    base = variant.method or name
     if name in METHODS and base != name:
         raise CirfError(f"variants.{name}.method: {name} is the name of a method other than {base}; use another name")
-    if base.endswith(OWN):
-        return _own(base, f"{'methods' if given is None else f'variants.{name}.method'} names it as a method of your own")
-    if base not in METHODS:
-        where = "methods" if given is None else f"variants.{name}.method"
-        near = difflib.get_close_matches(base, METHODS if given else (*METHODS, *recipe.variants), 1, 0.0)[0]
-        raise CirfError(f"{where}: there is no method {base!r}; the nearest is {near!r} (all: {', '.join(METHODS)})")
-    return METHODS[base], METHODS.origin(base)
+    where = "methods" if variant.method is None else f"variants.{name}.method"
+    return _class(base, where, f"{where} names it as a method of your own", () if variant.method else recipe.variants)
 
 
 def named(name: str) -> type[Method]:
     """The class of a method, by its name or by the path of a user's own file. ``CirfError`` if there is none."""
+    return _class(name, "methods", "name one that ends in METHOD = YourMethod")[0]
+
+
+def _class(name: str, where: str, advice: str, others: Collection[str] = ()) -> tuple[type[Method], str]:
+    """A class and its origin. ``CirfError`` names the nearest method, or one of ``others``; ``advice`` is for a missing file."""
     if name.endswith(OWN):
-        return _own(name, "name one that ends in METHOD = YourMethod")[0]
+        return _own(name, advice)
     if name not in METHODS:
-        near = difflib.get_close_matches(name, METHODS, 1, 0.0)[0]
-        raise CirfError(f"methods: there is no method {name!r}; the nearest is {near!r} (all: {', '.join(METHODS)})")
-    return METHODS[name]
+        near = difflib.get_close_matches(name, (*METHODS, *others), 1, 0.0)[0]
+        raise CirfError(f"{where}: there is no method {name!r}; the nearest is {near!r} (all: {', '.join(METHODS)})")
+    return METHODS[name], METHODS.origin(name)
 
 
 def get(name: str, recipe: Recipe) -> Method:
-    """The method or variant of that name, set up by a recipe.
-
-    ``CirfError`` if there is none, or its settings or its preset are none that it has.
-    """
+    """The method or variant of that name, set up by a recipe. ``CirfError`` if there is none, or its settings or its preset are
+    none that it has."""
     variant = recipe.variants.get(name, Variant())
     made_by, origin = kind(name, recipe)
     where = f"variants.{name}"
@@ -198,9 +191,7 @@ def _check_start(method: Method, recipe: Recipe) -> None:
     assert method.start is not None
     start = get(method.start, recipe)
     if not start.trained or start.base != method.start:
-        raise CirfError(
-            f"variants.{method.start}: {method.name} starts from {method.start} itself; give the variant another name"
-        )
+        raise CirfError(f"variants.{method.start}: {method.name} starts from {method.start}; give the variant another name")
 
 
 def _check_learner(method: Method, recipe: Recipe) -> None:

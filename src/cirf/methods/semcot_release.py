@@ -8,14 +8,11 @@ alike), it picks checkpoints by the test set (the last one is ours), and its eva
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from cirf.methods.base import Method, around_turn, at_head_of_answer
-from cirf.recipe.schema import Lora, Override
-
-if TYPE_CHECKING:
-    from cirf.recipe.schema import Evaluate, Recipe
-    from cirf.tasks.task import Task
+from cirf.methods.base import FIXED_LR, Method, around_turn, at_head_of_answer
+from cirf.recipe.schema import Evaluate, Lora, Override, Recipe
+from cirf.tasks.task import Task
 
 CAP = 30
 """Tokens it generates, always."""
@@ -23,17 +20,9 @@ CAP = 30
 
 def training(learning_rate: float) -> Override:
     """Four rows an update, one at a time; no schedule, no clipping, adapters at the queries and values alone."""
-    return Override(
-        learning_rate=learning_rate,
-        weight_decay=0.01,
-        epochs=10,
-        batch_size=1,
-        gradient_accumulation_steps=4,
-        lr_scheduler_type="constant",
-        warmup_steps=0,
-        max_grad_norm=1e9,
-        lora=Lora(rank=16, alpha=32, dropout=0.1, target_modules="q_proj,v_proj"),
-    )
+    lora = Lora(rank=16, alpha=32, dropout=0.1, target_modules="q_proj,v_proj")
+    batch: dict[str, Any] = {"batch_size": 1, "gradient_accumulation_steps": 4}
+    return Override(learning_rate=learning_rate, weight_decay=0.01, epochs=10, lora=lora, **batch, **FIXED_LR)
 
 
 def settled(template: str, latents: str = "") -> str:
@@ -50,7 +39,6 @@ class ReleaseForm(Method):
         self.ends = not self._legacy
 
     def cap(self, task: Task, section: Evaluate) -> int:
-        """The task's cap of an answer, or the release's."""
         return CAP if self._legacy else task.cap
 
 
@@ -61,11 +49,9 @@ class Placeholders(ReleaseForm):
     places = ""
 
     def count(self, training: bool) -> int:
-        """How many places a prompt has."""
         own = self.settings
         return int(own.n if training or own.answered is None else own.answered)
 
     def caveats(self) -> tuple[str, ...]:
-        """That it answers with a number of places it was not trained with."""
         n, answered = self.settings.n, self.count(training=False)
         return () if answered == n else (f"asked with {answered} and trained with {n} {self.places}: never seen in training",)

@@ -30,11 +30,14 @@ from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
 from cirf.errors import CirfError
+from cirf.lm.decoding.trace_grammar import Steering, check_codes
+from cirf.lm.prompt import conversation_text, encode
 from cirf.serving import answers
 from cirf.serving.completions import Completion
 from cirf.serving.engine import BatchSettings, Busy, Closing, Engine, Job
 from cirf.serving.limits import Limits
 from cirf.serving.model import ServedModel
+from cirf.serving.reading import choices
 from cirf.serving.schemas import ChatRequest, DescribedApp
 from cirf.serving.server import Guard, Refusal
 
@@ -117,8 +120,6 @@ async def _answer(request: Request, body: ChatRequest, job: Job, engine: Engine,
 
 
 def _answer_errors(app: FastAPI) -> None:
-    """Every error comes back as a refusal."""
-
     @app.exception_handler(Refusal)
     async def refused(request: Request, refusal: Refusal) -> Response:
         return Response(json.dumps(refusal.body), refusal.status, refusal.headers, "application/json")
@@ -213,7 +214,6 @@ class JobWait:
         """The probabilities of the functional tokens of each choice; ``None`` if not requested."""
         if not wanted:
             return None
-        from cirf.serving.reading import choices
 
         job, served = self._job, self._job.served
         assert served.names is not None
@@ -233,7 +233,6 @@ class Stream(StreamingResponse):
         self._job = job
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the stream."""
         try:
             await super().__call__(scope, receive, send)
         finally:
@@ -312,12 +311,8 @@ _LONGEST_TOKEN = 32  # characters a token has at most on average, in any text th
 
 
 def job_of(request: ChatRequest, served: ServedModel, limits: Limits) -> Job:
-    """The job of a request; takes as long as tokenising the conversation. `Refusal` if it is not possible.
-
-    A request for more tokens than an answer may have, or than the context holds after the prompt, gets as many as are allowed.
-    """
-    from cirf.lm.prompt import conversation_text, encode
-
+    """The job of a request; takes as long as tokenising the conversation. `Refusal` if it is not possible. A request for more
+    tokens than an answer may have, or than the context holds after the prompt, gets as many as are allowed."""
     count = max(request.n, request.cirf.votes)
     if count > limits.votes:
         raise Refusal(400, f"at most {limits.votes} answers to one question", "too_many_answers", "n or cirf.votes")
@@ -334,16 +329,9 @@ def job_of(request: ChatRequest, served: ServedModel, limits: Limits) -> Job:
     if len(ids) > most:
         raise _too_long(str(len(ids)), most)
     tokens = request.max_completion_tokens or request.max_tokens or served.cap
-    return Job(
-        served=served,
-        prompt=prompt,
-        ids=ids,
-        how=how,
-        cap=min(tokens, limits.answer, served.context - len(ids)),
-        seed=random.getrandbits(32) if request.seed is None else request.seed,
-        count=count,
-        streamed=request.stream,
-    )
+    cap = min(tokens, limits.answer, served.context - len(ids))
+    seed = random.getrandbits(32) if request.seed is None else request.seed
+    return Job(served, prompt, ids, how, cap, seed=seed, count=count, streamed=request.stream)
 
 
 def _how(request: ChatRequest, served: ServedModel, count: int) -> BatchSettings:
@@ -352,9 +340,7 @@ def _how(request: ChatRequest, served: ServedModel, count: int) -> BatchSettings
     temperature = usual.temperature if request.temperature is None else request.temperature
     top_p = usual.top_p if request.top_p is None else request.top_p
     if request.cirf.votes > 1 and temperature == 0:
-        raise Refusal(
-            400, "votes at temperature 0 are all alike; give a temperature above 0, or none", "invalid_votes", "temperature"
-        )
+        raise Refusal(400, "votes at temperature 0 are all alike; give one above 0, or none", "invalid_votes", "temperature")
     steered = request.cirf.steered
     if served.names is None and (steered or request.cirf.explain):
         named = "cirf.explain" if not steered else "cirf"
@@ -362,7 +348,6 @@ def _how(request: ChatRequest, served: ServedModel, count: int) -> BatchSettings
     calculator = request.cirf.calculator
     if not steered:
         return BatchSettings(temperature, top_p, calculator=calculator)
-    from cirf.lm.decoding.trace_grammar import Steering, check_codes
 
     assert served.names is not None
     try:

@@ -8,27 +8,21 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cirf.evaluation.self_consistency import Election
+from cirf.lm.decoding.generate import output_of
+from cirf.lm.prompt import stop_ids
 from cirf.serving.engine import Job
-from cirf.serving.reading import StreamReader, explanation
+from cirf.serving.reading import StreamReader, TokenChoice, explanation
 from cirf.tasks.parsing.answers import equal_answers, number_value
-
-if TYPE_CHECKING:
-    from cirf.serving.reading import TokenChoice
 
 
 class Completion:
-    """A job's response to its client, whole or as a stream.
-
-    ``votes``: the job's answers are votes for one, and those that cannot change the result any more are dropped; else each is a
-    separate choice. Create it before the job is submitted.
-    """
+    """A job's response to its client, whole or as a stream. ``votes``: the job's answers are votes for one, and those that cannot
+    change the result any more are dropped; else each is a separate choice. Create it before the job is submitted."""
 
     def __init__(self, job: Job, votes: bool) -> None:
-        from cirf.lm.prompt import stop_ids
-
         self._job, self._votes = job, votes
         self._stops = frozenset(stop_ids(job.served.model, job.served.tokenizer))
         self._about = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": job.served.name}
@@ -42,8 +36,6 @@ class Completion:
 
     def text(self, place: int) -> str:
         """An answer as far as it is written, functional tokens included."""
-        from cirf.lm.decoding.generate import output_of
-
         return output_of(self._job.served.tokenizer, self._job.made[place], self._stops).text if self._job.made else ""
 
     def close(self) -> None:
@@ -57,7 +49,6 @@ class Completion:
             self._ballot = ballot(self._election, answers, self._job.count)
 
     def places(self) -> Sequence[int]:
-        """Which of the job's answers are choices of the response."""
         return [self.chosen] if self._votes else range(self._job.count)
 
     def whole(self, explained: Sequence[Sequence[TokenChoice]] | None) -> dict[str, Any]:
@@ -72,7 +63,6 @@ class Completion:
         return self._about | body
 
     def opening(self) -> dict[str, Any]:
-        """The first chunk of a stream."""
         delta = {"role": "assistant", "content": ""}
         return self._chunk([self._choice(index, delta) for index in range(len(self._readers))])
 
@@ -87,7 +77,6 @@ class Completion:
         return [self._chunk([]) | {"cirf": {"votes": {"asked": self._job.count, "given": finished}}}]
 
     def ending(self, explained: Sequence[Sequence[TokenChoice]] | None, usage: bool) -> list[dict[str, Any]]:
-        """The last chunks of a stream."""
         chunks = self._deltas(True)
         last = [self._choice(index, {}) | self._ending(index, place, explained) for index, place in enumerate(self.places())]
         chunks.append(self._chunk(last) | {"cirf": self._own()})

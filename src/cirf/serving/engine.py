@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cirf.errors import CirfError
+from cirf.lm.prompt import stop_ids
 from cirf.serving.limits import Limits
 from cirf.serving.model import ServedModel
 
@@ -74,7 +75,6 @@ class Job:
 
     @property
     def over(self) -> bool:
-        """Whether nothing more will come."""
         return self.ended is not None
 
     def cancel(self) -> None:
@@ -202,7 +202,6 @@ class Engine:
     def _decode(self, jobs: Sequence[Job]) -> None:
         from cirf.lm.decoding.generate import Decoding, follow
         from cirf.lm.decoding.sampling import draw
-        from cirf.lm.prompt import stop_ids
 
         served, how = jobs[0].served, jobs[0].how
         stops = frozenset(stop_ids(served.model, served.tokenizer))
@@ -234,15 +233,10 @@ class Engine:
                     job.changed()
             return [job.cancelled or job.ends[place] is not None for job, place in (owners[row] for row in rows)]
 
-        follow(
-            served.model,
-            served.tokenizer,
-            [job.ids for job, _ in owners],
-            max(job.cap for job in jobs),
-            step,
-            Decoding(how.temperature, how.top_p, prefixes=served.thinking, steer=served.steer(how.steering, how.calculator)),
-            [draw(job.seed, job.prompt, place) for job, place in owners],
-        )
+        steer, cap = served.steer(how.steering, how.calculator), max(job.cap for job in jobs)
+        decoding = Decoding(how.temperature, how.top_p, prefixes=served.thinking, steer=steer)
+        draws = [draw(job.seed, job.prompt, place) for job, place in owners]
+        follow(served.model, served.tokenizer, [job.ids for job, _ in owners], cap, step, decoding, draws)
         for job in jobs:
             if not job.over:
                 _end(job)

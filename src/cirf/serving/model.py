@@ -8,16 +8,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cirf.assets import is_local
+from cirf.assets.hub import snapshot
 from cirf.codebook.functions import find_model, functions_of, steps_of
+from cirf.lm.prompt import stop_ids
+from cirf.lm.vocabulary import TokenNames, opened_by_prompt, token_names
+from cirf.methods.prose.cot import ANSWER_MARK, calculating
 from cirf.recipe.load import load
 from cirf.recipe.schema import Backbone, Evaluate
+from cirf.store.integrity import check_model
 from cirf.store.paths import user_path
 
 if TYPE_CHECKING:
     from cirf.lm.decoding.generate import Steer
     from cirf.lm.decoding.prefix_cache import Prefiller
     from cirf.lm.decoding.trace_grammar import Steering
-    from cirf.lm.vocabulary import TokenNames
 
 LONGEST_ANSWER = 64
 """Tokens of an answer, on top of the cap of a trace."""
@@ -58,13 +62,10 @@ class ServedModel:
 
     def steer(self, how: Steering | None, calculator: bool = False) -> Steer:
         """What makes the processors that steer an answer; ``tuple`` if no steering is requested or possible."""
-        from cirf.methods.prose.cot import calculating
-
         counted = calculating(self.tokenizer) if calculator else tuple
         if (how is None and not self.at_most) or self.names is None:
             return counted
         from cirf.lm.decoding.trace_grammar import Steering, SteeringProcessor, limited
-        from cirf.lm.prompt import stop_ids
 
         how = limited(how or Steering(), self.at_most)
 
@@ -73,7 +74,6 @@ class ServedModel:
 
     def read(self, text: str, cut: bool = False) -> Answer:
         """An output, taken apart; ``cut``: a cap cut it off."""
-        from cirf.methods.prose.cot import ANSWER_MARK
         from cirf.serving.reading import read_output
 
         if self.names is None:
@@ -89,15 +89,13 @@ def load_served(model: str | Path, trust: bool = False) -> ServedModel:
     Its name is that of its folder. ``trust``: code that comes with the model may run; the recipe in its folder, which is from
     wherever the model is from, has no say in that. ``CirfError`` where there is none, or it is damaged.
     """
-    from cirf.assets.hub import snapshot
     from cirf.cpu.packed import settle
     from cirf.lm import backbone
-    from cirf.lm.vocabulary import opened_by_prompt, token_names
     from cirf.methods.saved import saved_beginnings
-    from cirf.store.integrity import check_model
 
     path = user_path(model)
-    elsewhere = isinstance(model, str) and not path.exists() and (model.startswith("bundled:") or _may_be_hub(model))
+    may_be_hub = str(model).count("/") == 1 and not is_local(str(model))  # owner/name
+    elsewhere = isinstance(model, str) and not path.exists() and (model.startswith("bundled:") or may_be_hub)
     if elsewhere:
         folder = Path(backbone.locate(model)) if str(model).startswith("bundled:") else snapshot(str(model))
     else:
@@ -116,21 +114,6 @@ def load_served(model: str | Path, trust: bool = False) -> ServedModel:
     called = str(model).rpartition(":")[2] if elsewhere else path.resolve().name
     names = token_names(functions["size"], functions["delimiters"]) if functions else None
     cap = limits.max_trace_tokens + LONGEST_ANSWER if functions else limits.max_new_tokens
-    return ServedModel(
-        name=called,
-        model=loaded,
-        tokenizer=tokenizer,
-        functions=functions,
-        names=names,
-        opened=names is not None and opened_by_prompt(tokenizer, names),
-        thinking=saved_beginnings(folder, loaded, tokenizer),
-        cap=min(cap, limits.max_completion_tokens or cap),
-        context=context,
-        limits=limits,
-        seed=seed,
-    )
-
-
-def _may_be_hub(model: str) -> bool:
-    """Whether a text looks like ``owner/name`` and not like a path."""
-    return model.count("/") == 1 and not is_local(model)
+    opened, thinking = names is not None and opened_by_prompt(tokenizer, names), saved_beginnings(folder, loaded, tokenizer)
+    cap = min(cap, limits.max_completion_tokens or cap)
+    return ServedModel(called, loaded, tokenizer, functions, names, opened, thinking, cap, context, limits, seed)

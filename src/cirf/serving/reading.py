@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import torch
 
 from cirf.codebook.functions import label_of
-from cirf.lm.vocabulary import TokenNames
+from cirf.lm.vocabulary import TokenNames, parse_trace, read_trace
 
 HALF = "\N{REPLACEMENT CHARACTER}"
 """The placeholder of an incomplete character."""
@@ -62,8 +62,6 @@ class StreamReader:
 
 def read_output(text: str, names: TokenNames, opened: bool, cut: bool) -> tuple[str, str]:
     """The trace and the answer of a finished output, as `StreamReader` sends them; ``opened`` and ``cut`` as there."""
-    from cirf.lm.vocabulary import read_trace
-
     whole = _opened(text, names.start, opened)
     before, begun, inner = whole.partition(names.start)
     inner = inner if begun else before
@@ -91,10 +89,8 @@ SEGMENTS = 3
 
 
 def explanation(choice: TokenChoice, functions: Mapping[str, Any]) -> dict[str, Any]:
-    """The explanation of a functional token; functional tokens among the alternatives have labels.
-
-    ``functions``: the functions of the model's tokens (`cirf.codebook.functions.functions_of`).
-    """
+    """The explanation of a functional token; functional tokens among the alternatives have labels. ``functions``: the functions
+    of the model's tokens (`cirf.codebook.functions.functions_of`)."""
     code = _code(choice.text)
     known = functions["codes"].get(str(code), {})
     others = []
@@ -112,8 +108,6 @@ def explanation(choice: TokenChoice, functions: Mapping[str, Any]) -> dict[str, 
 
 
 def _code(text: str) -> int | None:
-    from cirf.lm.vocabulary import parse_trace
-
     steps = parse_trace(text)
     return steps[0][0] if len(steps) == 1 and not steps[0][1] else None
 
@@ -132,10 +126,8 @@ class TokenChoice(NamedTuple):
 def choices(
     model: Any, tokenizer: Any, prompt: Sequence[int], written: Sequence[int], names: TokenNames, others: int = 3
 ) -> list[TokenChoice]:
-    """The model's probabilities for the functional tokens in ``written``, the ids it wrote after ``prompt``.
-
-    One pass over both. Probabilities are conditioned on all earlier tokens, at temperature 1 and before any steering.
-    """
+    """The model's probabilities for the functional tokens in ``written``, the ids it wrote after ``prompt``. One pass over both.
+    Probabilities are conditioned on all earlier tokens, at temperature 1 and before any steering."""
     codes = set(tokenizer.convert_tokens_to_ids(list(names.codes)))
     places = [place for place, token in enumerate(written) if token in codes]
     if not places:

@@ -178,10 +178,8 @@ _EVENT = {
 
 
 class DescribedApp(FastAPI):
-    """An application that describes itself, without FastAPI's documentation pages, whose scripts come from elsewhere.
-
-    ``names``: of the models, the main one first; ``keyed``: a key is needed below ``/v1/``.
-    """
+    """An application that describes itself, without FastAPI's documentation pages, whose scripts come from elsewhere. ``names``:
+    of the models, the main one first; ``keyed``: a key is needed below ``/v1/``."""
 
     def __init__(self, names: Sequence[str], limits: Limits, keyed: bool, lifespan: Callable[[FastAPI], Any]) -> None:
         self._names, self._limits, self._keyed = names, limits, keyed

@@ -84,9 +84,7 @@ def make_server(app: Any, limits: Limits, ready: Callable[[], None] = lambda: No
 
 def _connections(limits: Limits) -> tuple[int, int]:
     """The most connections, and how many to accept at once: twice ``limits.requests``, or as many as this process may open files.
-
-    Those being accepted and those being closed are open besides, hence the room for several times as many as are accepted.
-    """
+    Those being accepted and those being closed are open besides, hence the room for several times as many as are accepted."""
     most, (files, _) = 2 * limits.requests, resource.getrlimit(resource.RLIMIT_NOFILE)
     if files == resource.RLIM_INFINITY:
         return most, 128

@@ -122,9 +122,7 @@ class RowLog:
 
     def __init__(self, path: Path) -> None:
         """Open (or start) the log at ``path``; an incomplete last line, which was never reported as done, is cut off.
-
-        ``CirfError`` for a symbolic link, since its target would be cut and written to.
-        """
+        ``CirfError`` for a symbolic link, since its target would be cut and written to."""
         if path.is_symlink():
             raise CirfError(f"{path}: a symbolic link; replace it by the file itself")
         self.path = path
@@ -198,10 +196,8 @@ LINKED_FROM = 2**20
 
 
 def share_files(source: Path, target: Path, files: Mapping[str, str]) -> None:
-    """Bring ``files`` (names and their SHA-256) of one folder into another.
-
-    Raises ``CirfError`` where one is not there or is not what its hash says.
-    """
+    """Bring ``files`` (names and their SHA-256) of one folder into another. Raises ``CirfError`` where one is not there or is not
+    what its hash says."""
     for name, digest in files.items():
         try:
             link_or_copy(source / name, target / name)

@@ -32,10 +32,8 @@ def is_intact(folder: RunFolder, stage: StagePlan) -> bool:
 def set_damaged_aside(
     folder: RunFolder, stages: Sequence[StagePlan], say: Callable[[str], None], largest: int | None = LARGE
 ) -> list[str]:
-    """Move stages with damaged files away, so that they are made again, and say so; returns their names.
-
-    Servers' answers are in a separate log (`RUN/asked/`), from which such a stage is made again.
-    """
+    """Move stages with damaged files away, so that they are made again, and say so; returns their names. Servers' answers are in
+    a separate log (`RUN/asked/`), from which such a stage is made again."""
     found = []
     for stage in stages:
         if files := folder.damaged(stage.name, largest):
@@ -61,10 +59,8 @@ def check_model(folder: Path, progress: Progress = SILENT) -> None:
 
 
 def check_results(folder: RunFolder) -> None:
-    """``CirfError`` where a file of a run's results is not as it was written: reports depend on them.
-
-    Files over `LARGE` bytes are not read, nor models, whose texts a person may edit.
-    """
+    """``CirfError`` where a file of a run's results is not as it was written: reports depend on them. Files over `LARGE` bytes
+    are not read, nor models, whose texts a person may edit."""
     for name in finished(folder):
         if name.partition("/")[0] not in _TRAINED and (files := folder.damaged(name, LARGE)):
             again = f"`cirf run {folder.root / 'recipe.yaml'} --out {folder.root}` makes the stage again"

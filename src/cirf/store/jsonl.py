@@ -52,10 +52,8 @@ def by_reason(refused: Sequence[RowError]) -> dict[str, dict[str, Any]]:
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The objects of a JSONL file; ``CirfError`` names the first line that is not one, or says why there is no reading it.
-
-    Blank lines, a byte order mark and Windows line ends are let pass.
-    """
+    """The objects of a JSONL file; ``CirfError`` names the first line that is not one, or says why there is no reading it. Blank
+    lines, a byte order mark and Windows line ends are let pass."""
     return [row for _, row in numbered_rows(path)]
 
 

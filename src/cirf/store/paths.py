@@ -45,10 +45,8 @@ def places_in(value: Any) -> list[str]:
 
 
 def user_path(written: str | Path) -> Path:
-    """The path with ``~`` and ``~NAME`` as home folders; nothing is looked up on the disk.
-
-    ``CirfError`` where no user has that name, and for what no path can hold.
-    """
+    """The path with ``~`` and ``~NAME`` as home folders; nothing is looked up on the disk. ``CirfError`` where no user has that
+    name, and for what no path can hold."""
     text = str(written)
     if "\0" in text:
         raise CirfError(f"{ascii(text)[:200]}: a path cannot hold a NUL character; write it without")
@@ -69,10 +67,8 @@ def refuse_archive(path: Path) -> None:
 
 
 def refuse_special(folder: Path) -> None:
-    """``CirfError`` where a folder holds a pipe or a device, or a link to one, anywhere in it: reading one may never end.
-
-    What a run set aside in its ``.work`` is never read.
-    """
+    """``CirfError`` where a folder holds a pipe or a device, or a link to one, anywhere in it: reading one may never end. What a
+    run set aside in its ``.work`` is never read."""
     for inner, folders, names in os.walk(folder):
         if os.path.basename(inner) == ".work":
             folders[:] = [name for name in folders if not Path(name).suffix.startswith(ASIDE)]

@@ -52,11 +52,8 @@ def is_row_file(name: str) -> bool:
 
 
 def read_row_file(path: Path, refused: Refused | None = None) -> RowFile:
-    """The rows of a file, whichever of the formats it has; what is no row goes to ``refused`` if it is given.
-
-    ``CirfError`` for a file that is none of them, is damaged, or is too large when unpacked (4 GB, 200 times its size, or
-    5,000,000 rows).
-    """
+    """The rows of a file, whichever of the formats it has; what is no row goes to ``refused`` if it is given. ``CirfError`` for a
+    file that is none of them, is damaged, or is too large when unpacked (4 GB, 200 times its size, or 5,000,000 rows)."""
     ending = Path(path.name.casefold().removesuffix(".gz")).suffix
     try:
         with readable(path), open(path, "rb") as raw:

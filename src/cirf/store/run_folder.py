@@ -36,6 +36,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cirf.distributed import barrier, is_main, settled
 from cirf.errors import CirfError
 from cirf.store.files import hash_file, hash_json, is_within, parse_json, share_files, to_json, write_atomic
 from cirf.store.paths import ASIDE, refuse_special
@@ -105,10 +106,7 @@ def key_of(plan: StagePlan, inputs: Mapping[str, str]) -> str:
 @dataclass(frozen=True)
 class StageState:
     """The state of a stage: ``done``, ``part`` (begun with this key), ``stale`` (done with other inputs), ``open``, or
-    ``unknown`` (finished, but its inputs cannot be read).
-
-    ``seconds``: the time it took, interrupted attempts included.
-    """
+    ``unknown`` (finished, but its inputs cannot be read). ``seconds``: the time it took, interrupted attempts included."""
 
     name: str
     state: str
@@ -158,10 +156,7 @@ class RunFolder:
 
     def _check_links(self) -> None:
         """``CirfError`` for a symbolic link that leads what is written or removed here elsewhere: a folder, or any in ``.work``;
-        and for pipes and devices.
-
-        A finished stage or a run may be a link: it is only replaced as a whole.
-        """
+        and for pipes and devices. A finished stage or a run may be a link: it is only replaced as a whole."""
         refuse_special(self.root)
         for folder, folders, files in os.walk(self.root):
             inner = Path(folder)
@@ -283,12 +278,8 @@ class RunFolder:
             self._seal(plan, key, work, summary, before + time.perf_counter() - started)
 
     def run_together(self, plan: StagePlan) -> Path:
-        """As ``run``, with every process of ``accelerate launch`` inside the stage; the main one alone commits it.
-
-        What another number of processes has begun goes on.
-        """
-        from cirf.distributed import barrier, is_main, settled
-
+        """As ``run``, with every process of ``accelerate launch`` inside the stage; the main one alone commits it. What another
+        number of processes has begun goes on."""
         key, work = self._ask(plan)
         whole = settled(lambda: (work / _MANIFEST).exists())
         if is_main():
@@ -412,10 +403,8 @@ def _files(folder: Path) -> Iterator[str]:
 
 
 def _begin(work: Path) -> float:
-    """Record that a stage's making starts or resumes; returns the seconds of earlier attempts.
-
-    An interrupted attempt is taken to have lasted until it last wrote a file.
-    """
+    """Record that a stage's making starts or resumes; returns the seconds of earlier attempts. An interrupted attempt is taken to
+    have lasted until it last wrote a file."""
     path = work / _SCRATCH / _LIVES
     seconds = 0.0
     with contextlib.suppress(FileNotFoundError, ValueError, KeyError, TypeError):

@@ -45,7 +45,6 @@ class Calculator:
         self._width: int | None = None
 
     def fresh(self) -> Calculator:
-        """One for another batch."""
         made = copy.copy(self)
         made._width = None
         return made
@@ -101,10 +100,8 @@ class Calculator:
         return max(0, len(own) - _SEEN - 1), False
 
     def _next(self, written: str, exact: Sequence[str], liked: int) -> tuple[list[int], list[int]]:
-        """The tokens that may not come next, or, where there are any, the only ones that may; ``liked`` is the likeliest one.
-
-        The value itself goes before another number, unless it is another one that the model likes to go on with.
-        """
+        """The tokens that may not come next, or, where there are any, the only ones that may; ``liked`` is the likeliest one. The
+        value itself goes before another number, unless it is another one that the model likes to go on with."""
         over = not written or any(fits(written, one) and is_whole(written, one) for one in exact)
         if is_whole(written, exact[0]) or (over and liked not in self._figures):
             return self._wrong(written, exact), []
@@ -138,10 +135,7 @@ class Calculator:
 
 def fits(written: str, exact: str) -> bool:
     """Whether the text is a spelling of a number, or the start of one: with commas between thousands, zeros after the last
-    decimal place, and a comma or point at the end.
-
-    ``exact`` is as `number_text` has it, and neither negative nor a fraction.
-    """
+    decimal place, and a comma or point at the end. ``exact`` is as `number_text` has it, and neither negative nor a fraction."""
     before, point, after = written.partition(".")
     whole, _, decimals = exact.partition(".")
     if not point and before.endswith(",") and before.replace(",", "") == whole:

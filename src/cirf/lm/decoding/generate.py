@@ -54,11 +54,8 @@ GREEDY = Decoding()
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What a model wrote after one prompt.
-
-    ``text`` is decoded without the end token but with functional tokens; ``ids`` are all generated ids and ``tokens``
-    their number, the end token included; ``truncated``: the cap was reached before an end token.
-    """
+    """What a model wrote after one prompt. ``text`` is decoded without the end token but with functional tokens; ``ids`` are all
+    generated ids and ``tokens`` their number, the end token included; ``truncated``: the cap was reached before an end token."""
 
     text: str
     tokens: int
@@ -118,11 +115,8 @@ def generate(
 def continue_generation(
     model: Any, tokenizer: Any, begun: PrefilledPrompts, cap: int, written: Sequence[Sequence[int]]
 ) -> list[Output]:
-    """Greedy outputs of one batch of rows that were begun already.
-
-    ``written`` [b]: ids at the end of each row that count as the model's own: they are part of its output, and of its cap.
-    ``CirfError``: no memory for the batch.
-    """
+    """Greedy outputs of one batch of rows that were begun already. ``written`` [b]: ids at the end of each row that count as the
+    model's own: they are part of its output, and of its cap. ``CirfError``: no memory for the batch."""
     stops = stop_ids(model, tokenizer)
     left = max(1, cap - min(map(len, written)))
     with enough(f"no memory to decode {len(written)} prompts at once; lower evaluate.batch_size"):
@@ -131,12 +125,7 @@ def continue_generation(
 
 
 def generate_one(
-    model: Any,
-    tokenizer: Any,
-    prompt: str,
-    cap: int,
-    decoding: Decoding = GREEDY,
-    on_text: Callable[[str], None] | None = None,
+    model: Any, tokenizer: Any, prompt: str, cap: int, decoding: Decoding = GREEDY, on_text: Callable[[str], None] | None = None
 ) -> TimedOutput:
     """One answer at batch 1 with its times, tokenising and decoding included: that of `generate` for this prompt.
 
@@ -262,9 +251,7 @@ def _decode(
     on_step: OnStep | None = None,
 ) -> list[list[int]]:
     """Ids written after encoded prompts, all in one batch where the model allows that, up to ``cap`` or the first of ``stops``.
-
-    ``draws``: what seeds each one's random numbers; ``on_step`` receives every token with the place of its prompt.
-    """
+    ``draws``: what seeds each one's random numbers; ``on_step`` receives every token with the place of its prompt."""
     written: dict[int, list[int]] = {}
     for places in batches(model, prompts):
         own = [prompts[place] for place in places]

@@ -127,17 +127,14 @@ is finished."""
 
 
 class RoundCriterion:
-    """A stopping criterion in the sense of ``transformers`` for one batch of ``count`` rows.
-
-    ``over``: for each row still in the batch, whether it has ended.
-    """
+    """A stopping criterion in the sense of ``transformers`` for one batch of ``count`` rows. ``over``: for each row still in the
+    batch, whether it has ended."""
 
     def __init__(self, count: int, on_step: OnStep) -> None:
         self.over = [False] * count
         self._rows, self._on_step = list(range(count)), on_step
 
     def select(self, rows: Sequence[int]) -> None:
-        """Only these rows go on."""
         self._rows, self.over = [self._rows[row] for row in rows], [self.over[row] for row in rows]
 
     def __call__(self, input_ids: torch.Tensor, scores: Any, **more: Any) -> torch.Tensor:

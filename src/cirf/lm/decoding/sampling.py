@@ -70,7 +70,6 @@ class _Draw:
         self.generators, self.top_p = generators, top_p
 
     def select(self, rows: list[int]) -> None:
-        """Only these rows go on."""
         self.generators = [self.generators[row] for row in rows]
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
@@ -89,10 +88,8 @@ class _Draw:
 
 
 def _places(logits: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
-    """Where [rows x 1] the sum of the softmax of ``logits`` [rows x n] passes ``numbers`` [rows x 1], which are below 1.
-
-    Some place, too, of a row that is not numbers, or infinite: an index outside would end all of a batch.
-    """
+    """Where [rows x 1] the sum of the softmax of ``logits`` [rows x n] passes ``numbers`` [rows x 1], which are below 1. Some
+    place, too, of a row that is not numbers, or infinite: an index outside would end all of a batch."""
     exact = torch.float32 if logits.device.type == "mps" else torch.float64  # a sum may grow at no token without probability
     logits = logits.clamp_max(torch.finfo(logits.dtype).max)
     sums = logits.softmax(dim=1, dtype=exact).cumsum(dim=1)

@@ -157,10 +157,8 @@ class SteeringProcessor:
         return scores.masked_fill(~allowed, -math.inf)
 
     def _vocabulary(self, scores: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Which ids are functional tokens, which are ordinary text, which end an answer: each [vocabulary], boolean.
-
-        Rows of the head that no token has are none of them.
-        """
+        """Which ids are functional tokens, which are ordinary text, which end an answer: each [vocabulary], boolean. Rows of the
+        head that no token has are none of them."""
         size, device = scores.shape[1], scores.device
 
         def mask(ids: Sequence[int]) -> torch.Tensor:

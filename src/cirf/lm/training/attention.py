@@ -15,14 +15,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from cirf.lm.decoding.rounds import same
-
-if TYPE_CHECKING:
-    from cirf.lm.training.batches import Feature
+from cirf.lm.training.batches import Feature
 
 SHORT = 256
 """Tokens of a row up to which attention is plain products: its memory grows with their square."""
@@ -132,9 +130,7 @@ def attend(
     **more: Any,
 ) -> tuple[torch.Tensor, None]:
     """Causal attention of each row of a tree: query [1 x h x t x d], key and value [1 x g x t x d], result [1 x t x h x d].
-
-    `UnsupportedAttention` where a model asks for more than that.
-    """
+    `UnsupportedAttention` where a model asks for more than that."""
     unknown = {name for name, value in more.items() if name not in _KNOWN and value is not None}
     if cirf_tree is None or attention_mask is not None or dropout or (unknown - {"sliding_window"}):
         raise UnsupportedAttention
@@ -190,8 +186,6 @@ def as_trees(model: Any, longest: int, device: str) -> Iterator[bool]:
 @torch.no_grad()
 def _same(model: Any, longest: int) -> bool:
     """Whether two rows that begin alike come out of a tree as they come out of a padded batch."""
-    from cirf.lm.training.batches import Feature
-
     width = max(2, min(longest, 12))
     known = model.get_input_embeddings().weight.shape[0]
     draw = torch.Generator().manual_seed(0)

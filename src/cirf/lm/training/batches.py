@@ -44,10 +44,8 @@ def pass_price(device: str) -> int:
 
 
 def cut(lengths: Sequence[int], price: int) -> list[list[int]]:
-    """Row numbers by pass, the shortest rows first, so that positions and ``price`` a pass are the fewest.
-
-    ``lengths``: positions of each row; the rows of a pass are padded to its longest. Rows of one length are never parted.
-    """
+    """Row numbers by pass, the shortest rows first, so that positions and ``price`` a pass are the fewest. ``lengths``: positions
+    of each row; the rows of a pass are padded to its longest. Rows of one length are never parted."""
     alike: dict[int, list[int]] = {}
     for row in sorted(range(len(lengths)), key=lambda row: (lengths[row], row)):
         alike.setdefault(lengths[row], []).append(row)
@@ -146,10 +144,8 @@ def tokens_before(tokenizer: Any, text: str, place: int) -> int:
 
 
 def collate(features: Sequence[Feature], padding: int) -> dict[str, torch.Tensor]:
-    """``input_ids`` and ``labels`` [b x s], padded on the right to the longest row; prompt and padding are ignored labels.
-
-    Where ids of a row are skipped there are ``position_ids`` [b x s] too.
-    """
+    """``input_ids`` and ``labels`` [b x s], padded on the right to the longest row; prompt and padding are ignored labels. Where
+    ids of a row are skipped there are ``position_ids`` [b x s] too."""
     longest = max(len(feature.ids) for feature in features)
     ids = torch.full((len(features), longest), padding)
     labels = torch.full((len(features), longest), IGNORED)
@@ -183,7 +179,6 @@ class LengthSampler(torch.utils.data.Sampler[int]):
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Called by the training loop before each epoch."""
         self.epoch = epoch
 
     def __len__(self) -> int:

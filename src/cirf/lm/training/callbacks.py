@@ -33,10 +33,8 @@ def check_update(epoch: int, total: int) -> int | None:
 
 
 class EarlyCheck(TrainerCallback):
-    """Shows the model, ready to answer, to ``look`` once, and ends the training where that says so.
-
-    ``ended`` is the reason, on every process the main one's; ``None``: it was not ended.
-    """
+    """Shows the model, ready to answer, to ``look`` once, and ends the training where that says so. ``ended`` is the reason, on
+    every process the main one's; ``None``: it was not ended."""
 
     def __init__(self, look: EarlyLook, model: Any, at: int, autocast: Callable[[], AbstractContextManager[None]]) -> None:
         """``model`` is the backbone with its adapters, ``at`` from `check_update`, ``autocast`` the trainer's number format."""

@@ -16,12 +16,11 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-if TYPE_CHECKING:
-    from cirf.recipe.schema import Reward
+from cirf.recipe.schema import Reward
 
 IGNORED = -100
 """Label of a position that is no target."""
@@ -36,10 +35,8 @@ def unwrap(model: Any) -> Any:
 
 @contextlib.contextmanager
 def only_at(model: Any, positions: torch.Tensor) -> Iterator[Callable[[torch.Tensor], torch.Tensor]]:
-    """Within, the model computes logits at ``positions`` [n] of the flattened batch alone; yields what makes [n x V] of them.
-
-    A model that multiplies by the head's weight without calling the head gives all positions; they are chosen afterwards.
-    """
+    """Within, the model computes logits at ``positions`` [n] of the flattened batch alone; yields what makes [n x V] of them. A
+    model that multiplies by the head's weight without calling the head gives all positions; they are chosen afterwards."""
     head = unwrap(model).get_output_embeddings()
     narrowed = False
 

@@ -31,10 +31,8 @@ def save_whole(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """What a phase is called, what of ``module`` it trains (all that has a gradient), and how.
-
-    ``loss`` is that of some rows, by their numbers, as a mean; ``rows`` are trained on, ``held_out`` judged by.
-    """
+    """What a phase is called, what of ``module`` it trains (all that has a gradient), and how. ``loss`` is that of some rows, by
+    their numbers, as a mean; ``rows`` are trained on, ``held_out`` judged by."""
 
     name: str
     module: torch.nn.Module

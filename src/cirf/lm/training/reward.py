@@ -203,16 +203,10 @@ class RewardTraining:
         """Answers to the chosen questions, in one batch; a list for each question."""
         settings, prompts = self.settings, self.questions.training
         rows = [question for question in chosen for _ in range(settings.num_generations)]
-        called = [f"{self.seed} {self.state.update} {number} {index}" for index in range(len(rows))]
-        outputs = generate(
-            self.policy,
-            self.tokenizer,
-            [prompts[question] for question in rows],
-            self.questions.cap,
-            Decoding(settings.temperature, settings.top_p, prefixes=SharedPrompts(self.policy)),
-            batch_size=len(rows),
-            seeds=[seed_of(text) for text in called],
-        )
+        seeds = [seed_of(f"{self.seed} {self.state.update} {number} {index}") for index in range(len(rows))]
+        decoding = Decoding(settings.temperature, settings.top_p, prefixes=SharedPrompts(self.policy))
+        asked = [prompts[question] for question in rows]
+        outputs = generate(self.policy, self.tokenizer, asked, self.questions.cap, decoding, batch_size=len(rows), seeds=seeds)
         groups = []
         for index, question in enumerate(chosen):
             group = []

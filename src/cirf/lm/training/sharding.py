@@ -58,11 +58,8 @@ def refusal(method: str) -> CirfError:
 
 
 def shard(model: Any, base: Any, full: bool, device: str) -> None:
-    """Shard a model in place, layer by layer, and move each process's part to its device.
-
-    ``base``: the model inside its adapters. ``full``: every weight is trained, so all become float32. ``CirfError``: the model
-    does not name its layers.
-    """
+    """Shard a model in place, layer by layer, and move each process's part to its device. ``base``: the model inside its
+    adapters. ``full``: every weight is trained, so all become float32. ``CirfError``: the model does not name its layers."""
     barrier()  # the process group is there, and each process has its device
     mesh = init_device_mesh(torch.device(device).type, (world_size(),))
     kinds = set(base._no_split_modules or ())
@@ -81,15 +78,12 @@ def shard(model: Any, base: Any, full: bool, device: str) -> None:
 
 
 def is_sharded(model: Any) -> bool:
-    """Whether `shard` was called on it."""
     return any(isinstance(parameter, DTensor) for parameter in model.parameters())
 
 
 def free_gathered(model: Any) -> None:
-    """Free the outermost group's whole weights, which a forward pass without a backward leaves gathered.
-
-    Until then they are the model's parameters, and an optimiser made of them would not train its parts.
-    """
+    """Free the outermost group's whole weights, which a forward pass without a backward leaves gathered. Until then they are the
+    model's parameters, and an optimiser made of them would not train its parts."""
     if isinstance(model, FSDPModule):
         model.reshard()
 
@@ -144,7 +138,6 @@ def load_optimizer(optimizer: Any, state: Mapping[str, Any]) -> None:
 
 
 def blank_copy(model: Any) -> Any:
-    """The same model without memory for its weights."""
     memo: dict[int, Any] = {}
     for parameter in model.parameters():
         memo[id(parameter)] = nn.Parameter(torch.empty_like(parameter, device="meta"), requires_grad=parameter.requires_grad)
@@ -152,7 +145,6 @@ def blank_copy(model: Any) -> Any:
 
 
 def fill(model: Any, weights: Mapping[str, torch.Tensor]) -> None:
-    """Give a blank model its weights, by their names."""
     fresh = {id(parameter): nn.Parameter(weights[name], requires_grad=False) for name, parameter in model.named_parameters()}
     for module in model.modules():
         for name, parameter in list(module.named_parameters(recurse=False, remove_duplicate=False)):

@@ -55,7 +55,6 @@ class TrainingSpec:
 
     @property
     def codes(self) -> Sequence[int]:
-        """The ids of the functional tokens."""
         return self.new_ids[2:]
 
     @property

@@ -83,7 +83,6 @@ class UpdateSampler(torch.utils.data.Sampler[Any]):
         self._numbered, self._blank = numbered, blank
 
     def set_epoch(self, epoch: int) -> None:
-        """Called by the training loop before each epoch."""
         self.order.set_epoch(epoch)
 
     def __len__(self) -> int:
@@ -151,7 +150,6 @@ class TargetTrainer(Trainer):
         return list(order)[place * share : (place + 1) * share]
 
     def create_optimizer(self, *args: Any, **keys: Any) -> torch.optim.Optimizer:
-        """The Trainer's, as it was prepared."""
         made = self.optimizer is None
         optimizer: torch.optim.Optimizer = super().create_optimizer(*args, **keys)
         if made and self._prepare is not None:

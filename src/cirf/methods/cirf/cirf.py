@@ -13,18 +13,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from cirf.compression.search import Selector
 from cirf.errors import CirfError
+from cirf.lm.prompt import stop_ids
+from cirf.lm.vocabulary import is_closed, read_trace, token_names, write_trace
 from cirf.methods.base import Method, at_head_of_answer
 from cirf.methods.prose.cot import CalculatorSettings, calculates, calculating
-from cirf.recipe.schema import Section, Whole, key, with_defaults
+from cirf.recipe.schema import Evaluate, Recipe, Section, Whole, key, with_defaults
 from cirf.records import Example, Trace
+from cirf.tasks.task import Task
+from cirf.text.subjects import subjects, with_next_subject
 
 if TYPE_CHECKING:
-    from cirf.compression.search import Selector
     from cirf.lm.decoding.generate import Steer
     from cirf.lm.decoding.trace_grammar import Steering
-    from cirf.recipe.schema import Evaluate, Recipe
-    from cirf.tasks.task import Task
 
 
 Codes = Literal["learned", "shuffled", "single", "ordinal"]
@@ -121,11 +123,9 @@ class CirfFull(Method):
     quiet = frozenset({"at_most", "codes", "start", "subjects", *CalculatorSettings.model_fields})
 
     def __init__(self, recipe: Recipe, settings: Any = None) -> None:
-        """Take the token names from the recipe."""
         super().__init__(recipe, settings)
-        self._delimiters = recipe.vocabulary.delimiters
+        self._names = token_names(recipe.codebook.codes, recipe.vocabulary.delimiters)
         self._opened = recipe.vocabulary.opening == "prompt"
-        self._size = recipe.codebook.codes
         if getattr(self.settings, "start", "backbone") != "backbone":
             self.start = self.settings.start
         self.steered = formed(self.settings) or calculates(self.settings)
@@ -153,58 +153,37 @@ class CirfFull(Method):
             )
 
     def retrace(self, traces: Sequence[Trace]) -> list[Trace]:
-        """The traces with other codes, where it is a control."""
-        return recoded(traces, self.settings.codes, self._size, self._seed)
+        return recoded(traces, self.settings.codes, len(self._names.codes), self._seed)
 
     def target(self, example: Example) -> str:
-        """The trace between its delimiters, and the answer right after."""
-        from cirf.lm.vocabulary import token_names, write_trace
-
         trace = example.trace
         if getattr(self.settings, "subjects", False):
-            from cirf.text.subjects import subjects, with_next_subject
-
             named = subjects(example.segments, example.problem.question)
             trace = replace(trace, results=with_next_subject(trace.results, named))
-        names = token_names(self._size, self._delimiters)
-        written = write_trace(trace, names)
-        return written.removeprefix(names.start) if self._opened else written
+        written = write_trace(trace, self._names)
+        return written.removeprefix(self._names.start) if self._opened else written
 
     def settle(self, tokenizer: Any, training: bool) -> None:
-        """The opening delimiter at the head of every answer, if the prompt holds it."""
-        from cirf.lm.vocabulary import token_names
-
         if self._opened:
-            tokenizer.chat_template = at_head_of_answer(tokenizer.chat_template, token_names(0, self._delimiters).start)
+            tokenizer.chat_template = at_head_of_answer(tokenizer.chat_template, self._names.start)
 
     def well_formed(self, output: str) -> bool | None:
-        """One closed trace, and an answer after it."""
-        from cirf.lm.vocabulary import is_closed, token_names
-
-        return is_closed(output, token_names(self._size, self._delimiters))
+        return is_closed(output, self._names)
 
     def read(self, output: str) -> tuple[str, str]:
-        """The span between the delimiters, and what follows it."""
-        from cirf.lm.vocabulary import read_trace, token_names
-
-        return read_trace(output, token_names(self._size, self._delimiters))
+        return read_trace(output, self._names)
 
     def cap(self, task: Task, section: Evaluate) -> int:
-        """The recipe's cap of a trace and the task's of an answer."""
         return section.max_trace_tokens + task.cap
 
     def steer(self, model: Any, tokenizer: Any) -> Steer:
-        """Processors that constrain answers to the form of traces, and the calculator, if set."""
         counted = calculating(tokenizer) if calculates(self.settings) else tuple
         if not formed(self.settings):
             return counted
         from cirf.lm.decoding.trace_grammar import SteeringProcessor
-        from cirf.lm.prompt import stop_ids
-        from cirf.lm.vocabulary import token_names
 
-        how = self.settings.steering()
-        names, stops = token_names(self._size, self._delimiters), stop_ids(model, tokenizer)
-        return lambda: (SteeringProcessor(how, names, tokenizer, stops), *counted())
+        how, stops = self.settings.steering(), stop_ids(model, tokenizer)
+        return lambda: (SteeringProcessor(how, self._names, tokenizer, stops), *counted())
 
     @property
     def _unsaid(self) -> set[str]:
@@ -261,7 +240,6 @@ class CirfBare(CirfFull):
     summary = "functional tokens without any result"
 
     def target(self, example: Example) -> str:
-        """The functional tokens between their delimiters, and the answer right after."""
         trace = example.trace
         return super().target(replace(example, trace=replace(trace, results=("",) * len(trace.codes))))
 

@@ -15,17 +15,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from cirf.errors import CirfError
+from cirf.lm.vocabulary import TokenNames, parse_trace, token_names, write_trace
+from cirf.methods.base import PreparationData
 from cirf.methods.cirf.cirf import CirfBare, CirfFull, TraceSettings
-from cirf.recipe.schema import Fraction, Positive, key
+from cirf.methods.registry import get, kind
+from cirf.recipe.schema import Fraction, Positive, Recipe, key
 from cirf.records import Example, Trace
-
-if TYPE_CHECKING:
-    from cirf.lm.vocabulary import TokenNames
-    from cirf.methods.base import PreparationData
-    from cirf.recipe.schema import Recipe
 
 Steps = tuple[tuple[int, str], ...]
 """A trace: each code with its result."""
@@ -55,8 +53,6 @@ class CirfSelf(CirfFull):
     def check(self, recipe: Recipe) -> None:
         """``CirfError`` for samples of a method that a server answers for, or whose traces are other than those that rows without
         a right sample keep."""
-        from cirf.methods.registry import kind
-
         of = self.settings.of
         made = kind(of, recipe)[0]
         given = recipe.variants[of].settings if of in recipe.variants else {}
@@ -75,13 +71,9 @@ class CirfSelf(CirfFull):
         return list(traces)
 
     def needs(self) -> tuple[str, ...]:
-        """The method that is sampled."""
         return (self.settings.of,)
 
     def prepared_by(self, recipe: Recipe) -> dict[str, Any]:
-        """What of the recipe decides the samples, besides the model."""
-        from cirf.methods.registry import get
-
         return {
             "sampled": get(self.settings.of, recipe).identity,
             "evaluate": recipe.evaluate.model_dump(include={"batch_size", *self.caps}),
@@ -91,8 +83,6 @@ class CirfSelf(CirfFull):
     def prepare(self, material: PreparationData) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """For every rationale the codes and results of the trace to learn, ``null`` where no sample is right, and how many
         samples were ``right``. Held-out questions get traces in the same way: a validation loss is one of such traces."""
-        from cirf.lm.vocabulary import token_names
-
         settings = self.settings
         answers = material.answers(settings.of, settings.samples, settings.temperature, settings.top_p)
         names = token_names(material.recipe.codebook.codes, material.recipe.vocabulary.delimiters)
@@ -103,15 +93,10 @@ class CirfSelf(CirfFull):
             found = right[steps.problem]
             trace = found[dealt[steps.problem] % len(found)] if found else None
             dealt[steps.problem] += 1
-            rows.append(
-                {
-                    "problem": steps.problem,
-                    "sample": steps.sample,
-                    "codes": None if trace is None else [code for code, _ in trace],
-                    "results": None if trace is None else [result for _, result in trace],
-                    "right": sum(row["correct"] for row in answers[steps.problem]),
-                }
-            )
+            codes, results = (None, None) if trace is None else ([code for code, _ in trace], [result for _, result in trace])
+            count = sum(row["correct"] for row in answers[steps.problem])
+            row = {"problem": steps.problem, "sample": steps.sample, "codes": codes, "results": results, "right": count}
+            rows.append(row)
         every = [row for some in answers.values() for row in some]
         details = {
             "of": settings.of,
@@ -143,8 +128,6 @@ def ranked(rows: Sequence[Mapping[str, Any]], names: TokenNames, keep: Literal["
 
 
 def _right(row: Mapping[str, Any], names: TokenNames) -> Steps | None:
-    from cirf.lm.vocabulary import parse_trace, write_trace
-
     steps = parse_trace(row["trace"])
     if not row["correct"] or row["truncated"] or not row.get("well_formed", True) or not steps:
         return None

@@ -24,15 +24,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import model_validator
 
 from cirf.errors import CirfError
-from cirf.methods.base import Method, Preset, at_head_of_answer
+from cirf.methods.base import FIXED_LR, Method, Preset, at_head_of_answer
 from cirf.methods.prose.cot import ANSWER_MARK, prose_target, read_prose
-from cirf.recipe.schema import Lora, Override, Section, key
+from cirf.recipe.schema import Lora, Override, Recipe, Section, key
 from cirf.records import Example
 
 if TYPE_CHECKING:
     from cirf.lm.decoding.prefix_cache import Prefiller
     from cirf.lm.training.objective import Curriculum, CurriculumRow, Objective
-    from cirf.recipe.schema import Recipe
 
 BEGIN, END = "<latent>", "</latent>"
 
@@ -93,7 +92,6 @@ class ThinkingMethod(Method):
             )
 
     def settle(self, tokenizer: Any, training: bool) -> None:
-        """The mark that begins thoughts at the head of every answer."""
         if self.latents:
             tokenizer.chat_template = at_head_of_answer(tokenizer.chat_template, BEGIN)
 
@@ -122,16 +120,7 @@ class Coconut(ThinkingMethod):
         ),
         "official": Preset(
             {"stages": 3, "thoughts": 2, "stage_epochs": 3.0, "fresh_optimizer": "epoch", "rows_like": "<<"},
-            Override(
-                learning_rate=1e-4,
-                weight_decay=0.01,
-                epochs=22,
-                batch_size=32,
-                gradient_accumulation_steps=4,
-                lr_scheduler_type="constant",
-                warmup_steps=0,
-                max_grad_norm=1e9,
-            ),
+            Override(learning_rate=1e-4, weight_decay=0.01, epochs=22, batch_size=32, gradient_accumulation_steps=4, **FIXED_LR),
         ),
     }
 
@@ -162,7 +151,6 @@ class Coconut(ThinkingMethod):
             )
 
     def target(self, example: Example) -> str:
-        """The whole rationale, one step a line, and the answer line: what `sft_cot` learns, and stage 0."""
         return _target(example.segments, example.problem.answer)
 
     def read(self, output: str) -> tuple[str, str]:
@@ -184,13 +172,11 @@ class Coconut(ThinkingMethod):
         return made
 
     def objective(self, model: Any, source: Path | str) -> Objective:
-        """Cross-entropy of the text after the thoughts, with gradients through all of them."""
         from cirf.methods.latent.loss import LatentObjective
 
         return LatentObjective()
 
     def keep(self, folder: Path, objective: Objective | None) -> None:
-        """How many thoughts it has, for whoever loads the model."""
         if self.latents:
             from cirf.methods.latent.decode import LatentSettings
 

@@ -23,13 +23,16 @@ from pydantic import model_validator
 
 from cirf.methods.base import Preset
 from cirf.methods.latent.coconut import BEGIN, END, ThinkingMethod
-from cirf.recipe.schema import Lora, Override, Section, key
+from cirf.recipe.schema import Evaluate, Lora, Override, Recipe, Section, key
 from cirf.records import Example
+from cirf.tasks.task import Task
 
 if TYPE_CHECKING:
     from cirf.lm.training.objective import Curriculum, CurriculumRow, Objective
-    from cirf.recipe.schema import Evaluate, Recipe
-    from cirf.tasks.task import Task
+
+
+_TRAINING: dict[str, Any] = {"learning_rate": 8e-4, "weight_decay": 0.1, "batch_size": 16, "gradient_accumulation_steps": 8}
+_TRAINING |= {"lr_scheduler_type": "cosine", "min_lr_ratio": 0.0}
 
 
 class CodiSettings(Section):
@@ -57,32 +60,10 @@ class Codi(ThinkingMethod):
     summary = "fine-tuned by self-distillation to reason in vectors as it does in words (needs its own decoding loop)"
     Settings = CodiSettings
     presets: ClassVar[Mapping[str, Preset]] = {
-        "paper": Preset(
-            {"thoughts": 6, "gamma": 20.0},
-            Override(
-                learning_rate=8e-4,
-                weight_decay=0.1,
-                epochs=5,
-                batch_size=16,
-                gradient_accumulation_steps=8,
-                lr_scheduler_type="cosine",
-                min_lr_ratio=0.0,
-                lora=Lora(rank=128, alpha=32),
-            ),
-        ),
+        "paper": Preset({"thoughts": 6, "gamma": 20.0}, Override(epochs=5, lora=Lora(rank=128, alpha=32), **_TRAINING)),
         "official": Preset(
             {"thoughts": 6, "gamma": 20.0, "anchor_given": False, "train_marker_rows": False},
-            Override(
-                learning_rate=8e-4,
-                weight_decay=0.1,
-                epochs=10,
-                batch_size=16,
-                gradient_accumulation_steps=8,
-                lr_scheduler_type="cosine",
-                min_lr_ratio=0.0,
-                max_grad_norm=2.0,
-                lora=Lora(rank=128, alpha=32, dropout=0.1),
-            ),
+            Override(epochs=10, max_grad_norm=2.0, lora=Lora(rank=128, alpha=32, dropout=0.1), **_TRAINING),
         ),
     }
 
@@ -108,7 +89,6 @@ class Codi(ThinkingMethod):
         return (before.strip(), after) if found else ("", output)
 
     def cap(self, task: Task, section: Evaluate) -> int:
-        """The task's cap of an answer, and as much as its words can take where it writes them."""
         return task.cap + (0 if self._given else len(self.settings.anchor))
 
     def curriculum(
@@ -140,7 +120,6 @@ class Codi(ThinkingMethod):
         return Distillation(projector, self.settings.gamma, self.settings.rho)
 
     def keep(self, folder: Path, objective: Objective | None) -> None:
-        """How many thoughts it has, and their projector."""
         if self.latents:
             from cirf.methods.latent.decode import LatentSettings
             from cirf.methods.latent.loss import Distillation

@@ -51,7 +51,6 @@ class LatentSettings:
     projector: int = 0
 
     def save(self, folder: Path) -> None:
-        """Write it to a model's folder."""
         write_atomic(folder / _FILE, to_json(asdict(self)))
 
 
@@ -93,9 +92,7 @@ class LatentPrefiller:
     @torch.inference_mode()
     def begin(self, prompts: Sequence[list[int]]) -> PrefilledPrompts:
         """The prompts with their thoughts and the tokens after these; the prompts and the thoughts are in the cache.
-
-        ``CirfError`` for a prompt that was not rendered in the model's own chat template.
-        """
+        ``CirfError`` for a prompt that was not rendered in the model's own chat template."""
         if any(ids[-1:] != [self._begin] for ids in prompts):
             raise CirfError(f"a prompt to this model must end in {self._latent.begin}; render it in its own chat template")
         ids, mask = (part.to(self._model.device) for part in padded_left(prompts, self._end))
@@ -127,10 +124,8 @@ class PromptVectors:
 
 @torch.inference_mode()
 def given(model: Any, beginnings: Prefiller | None, prompts: Sequence[list[int]]) -> list[PromptVectors]:
-    """What a model is given of a batch of prompts before it answers, row by row. ``None``: their tokens alone.
-
-    ``CirfError`` where ``beginnings`` does not give its vectors.
-    """
+    """What a model is given of a batch of prompts before it answers, row by row. ``None``: their tokens alone. ``CirfError``
+    where ``beginnings`` does not give its vectors."""
     begun = None if beginnings is None else beginnings.begin(prompts)
     begun = begun or PrefilledPrompts(list(prompts), [0] * len(prompts), None, [(0, torch.empty(0))] * len(prompts))
     if begun.vectors is None:
@@ -148,10 +143,8 @@ def given(model: Any, beginnings: Prefiller | None, prompts: Sequence[list[int]]
 
 @torch.inference_mode()
 def prefill(model: Any, rows: Sequence[PromptVectors]) -> PrefilledPrompts:
-    """A generation's beginning from vectors: all but each row's last position in one pass, padded on the left.
-
-    A row's last position must be a token.
-    """
+    """A generation's beginning from vectors: all but each row's last position in one pass, padded on the left. A row's last
+    position must be a token."""
     heads = [len(row.ids) - 1 for row in rows]
     longest = max(heads)
     prompts = [row.ids for row in rows]

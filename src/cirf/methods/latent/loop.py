@@ -61,7 +61,6 @@ class Projector(torch.nn.Module):
         return made
 
     def save(self, folder: Path) -> None:
-        """Write it to a model's folder."""
         path = folder / _FILE
         path.parent.mkdir(exist_ok=True)
         save_file({name: value.detach().cpu().contiguous() for name, value in self.state_dict().items()}, path)
@@ -128,12 +127,7 @@ def _state(model: Any, mask: torch.Tensor, places: torch.Tensor, cache: Any, **g
     nowhere = torch.empty(0, dtype=torch.long, device=mask.device)
     with only_at(model, nowhere):
         made = model(
-            attention_mask=mask,
-            position_ids=places,
-            past_key_values=cache,
-            use_cache=True,
-            output_hidden_states=True,
-            **given,
+            attention_mask=mask, position_ids=places, past_key_values=cache, use_cache=True, output_hidden_states=True, **given
         )
     return made.hidden_states[-1][:, -1], past_of(made)
 
@@ -158,11 +152,8 @@ def logits_after(
 def read_after(
     model: Any, thoughts: Thoughts, ids: torch.Tensor, mask: torch.Tensor, labels: torch.Tensor, states: bool = False
 ) -> Continuation:
-    """Read the tokens after the thoughts, in one pass that extends their cache.
-
-    ``ids`` and ``mask`` are [b x t], padded on the right; ``labels`` [b x t] are `IGNORED` where nothing is learned, and always
-    in the first column.
-    """
+    """Read the tokens after the thoughts, in one pass that extends their cache. ``ids`` and ``mask`` are [b x t], padded on the
+    right; ``labels`` [b x t] are `IGNORED` where nothing is learned, and always in the first column."""
     logits, targets, made = read_targets(
         model,
         labels,

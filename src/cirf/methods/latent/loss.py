@@ -109,10 +109,8 @@ def place_and_count(feature: Feature) -> tuple[int, int]:
 
 
 class Distillation(LatentObjective):
-    """The loss of rows that have a teacher (`Feature.teacher`); of others it is that of `LatentObjective`.
-
-    A batch's distance and its teachers' loss weigh in an update as much as its targets are of those of the update.
-    """
+    """The loss of rows that have a teacher (`Feature.teacher`); of others it is that of `LatentObjective`. A batch's distance and
+    its teachers' loss weigh in an update as much as its targets are of those of the update."""
 
     def __init__(self, projector: Projector | None, gamma: float, rho: float) -> None:
         """Weights of the distance and the teacher's own loss; with 0 it is not computed."""
@@ -128,11 +126,7 @@ class Distillation(LatentObjective):
             return super().collate(features, padding)
         batch, theirs = cut_at_thoughts(features, padding), collate(teachers, padding)
         batch["column"] = _before_answers(features) - torch.tensor([place_and_count(feature)[0] for feature in features])
-        return batch | {
-            "teacher": theirs["input_ids"],
-            "taught": theirs["labels"],
-            "taught_column": _before_answers(teachers),
-        }
+        return batch | {"teacher": theirs["input_ids"], "taught": theirs["labels"], "taught_column": _before_answers(teachers)}
 
     def parts(self, model: Any, batch: Batch, count: torch.Tensor | int | None) -> tuple[torch.Tensor, Thoughts | None]:
         """The loss and the student's thoughts."""
@@ -153,10 +147,8 @@ class Distillation(LatentObjective):
 
 
 def teach(model: Any, ids: torch.Tensor, labels: torch.Tensor, columns: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """The mean loss of the teacher's targets, and its states at ``columns`` [b] as `at` gives them, in one pass.
-
-    ``ids`` and ``labels`` are [b x u], padded on the right; no mask is needed.
-    """
+    """The mean loss of the teacher's targets, and its states at ``columns`` [b] as `at` gives them, in one pass. ``ids`` and
+    ``labels`` are [b x u], padded on the right; no mask is needed."""
     logits, targets, made = read_targets(model, labels, input_ids=ids, use_cache=False, output_hidden_states=True)
     return summed(logits, targets, None), at(made.hidden_states, columns)
 
@@ -229,11 +221,9 @@ class DistillationCurriculum:
         return self._train[index]
 
     def fresh(self, update: int) -> bool:
-        """Never."""
         return False
 
     def summary(self) -> dict[str, Any]:
-        """How many thoughts there are, and of how many rows the teacher reads a step."""
         return {"kind": "distillation", "thoughts": self._form.thoughts, "rows_with_steps": self._read}
 
     def _row(self, pair: CurriculumRow, training: bool) -> Feature:

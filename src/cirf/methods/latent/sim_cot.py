@@ -21,17 +21,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import ValidationError, model_validator
 
 from cirf.errors import CirfError
-from cirf.methods.base import Method, Preset
+from cirf.methods.base import FIXED_LR, Method, Preset
 from cirf.methods.latent.coconut import Coconut, CoconutSettings
 from cirf.methods.latent.codi import Codi, CodiSettings
-from cirf.recipe.schema import Lora, Override, Section, key
+from cirf.methods.registry import get
+from cirf.recipe.schema import Evaluate, Lora, Override, Recipe, Section, key
 from cirf.records import Example
+from cirf.tasks.task import Task
 
 if TYPE_CHECKING:
     from cirf.lm.decoding.prefix_cache import Prefiller
     from cirf.lm.training.objective import Curriculum, CurriculumRow, Objective
-    from cirf.recipe.schema import Evaluate, Recipe
-    from cirf.tasks.task import Task
 
 
 class SimCotSettings(Section):
@@ -40,8 +40,7 @@ class SimCotSettings(Section):
         {}, "Its settings (see `cirf methods coconut`, `cirf methods codi`); they replace the preset's as a whole."
     )
     start: Literal["as_host", "host"] = key(
-        "as_host",
-        "as_host: start as the host does. host: start from the host's trained model, which uses all its vectors.",
+        "as_host", "as_host: start as the host does. host: start from the host's trained model, which uses all its vectors."
     )
     weight: float = key(1.0, "Weight of the decoder's loss.", ge=0)
     reduction: Literal["sum", "mean"] = key(
@@ -88,16 +87,7 @@ class SimCot(Method):
                 "weight": 1.0,
                 "decoder": "copy",
             },
-            Override(
-                learning_rate=1e-4,
-                weight_decay=0.01,
-                epochs=32,
-                batch_size=8,
-                gradient_accumulation_steps=8,
-                lr_scheduler_type="constant",
-                warmup_steps=0,
-                max_grad_norm=1e9,
-            ),
+            Override(learning_rate=1e-4, weight_decay=0.01, epochs=32, batch_size=8, gradient_accumulation_steps=8, **FIXED_LR),
         ),
     }
 
@@ -118,8 +108,6 @@ class SimCot(Method):
         self.host.name, self.host.training = self.name, self.training
         self.host.check(recipe)
         if self.settings.start == "host" and self.name not in recipe.models:
-            from cirf.methods.registry import get
-
             other = get(self.settings.host, recipe)
             if other.settings != self.host.settings:
                 raise CirfError(
@@ -142,11 +130,9 @@ class SimCot(Method):
     def curriculum(
         self, train: Sequence[CurriculumRow], validation: Sequence[CurriculumRow], tokenizer: Any, epochs: float, updates: int
     ) -> Curriculum | None:
-        """The host's, its rows with the decoder's targets."""
         return self.host.curriculum(train, validation, tokenizer, epochs, updates)
 
     def objective(self, model: Any, source: Path | str) -> Objective:
-        """The host's, and the decoder's loss."""
         from cirf.methods.latent.loss import ExplainedObjective, LatentObjective, StepDecoder, copied
 
         decoder = copied(model) if self.settings.decoder == "copy" else StepDecoder()

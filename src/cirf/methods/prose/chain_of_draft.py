@@ -30,16 +30,12 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cirf.methods.prose.cot import Prose
 from cirf.records import Problem
 from cirf.tasks.shots import Shot
-from cirf.tasks.task import ANSWERS
-
-if TYPE_CHECKING:
-    from cirf.tasks.task import Task
-
+from cirf.tasks.task import ANSWERS, Task
 
 DRAFT = "Think in steps, but write only a short draft of each: at most five words, or one equation."
 """The request for a draft."""
@@ -58,7 +54,6 @@ class ChainOfDraft(Prose):
     summary = "the untrained backbone, shown worked examples whose steps are drafts of at most five words"
 
     def prompt(self, problem: Problem, task: Task) -> str:
-        """The instruction, the worked examples of the problem's part of the task, and the question."""
         return f"{_opening(task, problem.subset)} {task.render(problem)}"
 
     def openings(self, task: Task) -> tuple[str, ...]:

@@ -8,14 +8,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from cirf.methods.base import Method
-from cirf.recipe.schema import Section, key
+from cirf.recipe.schema import Evaluate, Recipe, Section, key
 from cirf.records import Example, Problem
+from cirf.tasks.task import Task
 
 if TYPE_CHECKING:
     from cirf.lm.decoding.calculator import Calculator
     from cirf.lm.decoding.generate import Steer
-    from cirf.recipe.schema import Evaluate, Recipe
-    from cirf.tasks.task import Task
 
 
 class CalculatorSettings(Section):
@@ -34,7 +33,6 @@ def calculates(settings: Section) -> bool:
 
 
 def calculating(tokenizer: Any) -> Steer:
-    """What makes the calculator of a batch."""
     calculator = _calculator(tokenizer, len(tokenizer))
     return lambda: (calculator.fresh(),)
 
@@ -54,7 +52,6 @@ class Direct(Method):
     summary = "the untrained backbone, prompted for the answer alone"
 
     def prompt(self, problem: Problem, task: Task) -> str:
-        """The question and the request to answer at once."""
         return f"{task.render(problem)}\n{task.direct_instruction(problem)}"
 
 
@@ -82,7 +79,6 @@ class Prose(Method):
     quiet = answering
 
     def __init__(self, recipe: Recipe, settings: Any = None) -> None:
-        """It is steered where its calculations are."""
         super().__init__(recipe, settings)
         self.steered = calculates(self.settings)
 
@@ -94,7 +90,6 @@ class Prose(Method):
         return section.max_new_tokens
 
     def steer(self, model: Any, tokenizer: Any) -> Steer:
-        """The calculator, where the settings ask for one."""
         return calculating(tokenizer) if calculates(self.settings) else tuple
 
 
@@ -105,7 +100,6 @@ class Cot(Prose):
     summary = "the untrained backbone's own chain-of-thought"
 
     def prompt(self, problem: Problem, task: Task) -> str:
-        """The question and the request to think in steps."""
         return f"{task.render(problem)}\n{task.cot_instruction(problem)}"
 
     def read(self, output: str) -> tuple[str, str]:
@@ -121,21 +115,17 @@ class SftCot(Prose):
     trained = True
 
     def well_formed(self, output: str) -> bool | None:
-        """An answer line with an answer on it."""
         return has_answer_line(output)
 
     def target(self, example: Example) -> str:
-        """One step a line, then the answer line."""
         return prose_target(example.segments, example.problem.answer)
 
 
 def prose_target(lines: Sequence[str], answer: str) -> str:
-    """Lines of reasoning, then the answer line."""
     return "\n".join((*lines, ANSWER_MARK + answer))
 
 
 def has_answer_line(output: str) -> bool:
-    """Whether an output ends in an answer after the answer mark."""
     _, mark, after = output.rpartition(ANSWER_MARK.strip())
     return bool(mark and after.strip())
 

@@ -13,15 +13,14 @@ subjects have it before the token: ``ann heads``. A step without a result then h
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
+from cirf.methods.base import PreparationData
 from cirf.methods.prose.cot import CalculatorSettings, Prose, has_answer_line, prose_target
-from cirf.recipe.schema import key, with_defaults
+from cirf.rationales.results import statistics, write_results
+from cirf.recipe.schema import Recipe, key, with_defaults
 from cirf.records import Example
-
-if TYPE_CHECKING:
-    from cirf.methods.base import PreparationData
-    from cirf.recipe.schema import Recipe
+from cirf.text.subjects import subjects
 
 
 class TerseSettings(CalculatorSettings):
@@ -55,24 +54,18 @@ class Terse(Prose):
     quiet: ClassVar[frozenset[str]] = Prose.quiet | {"start", "subjects"}
 
     def __init__(self, recipe: Recipe, settings: Any = None) -> None:
-        """Results are read where they are what is written."""
         super().__init__(recipe, settings)
         self.results = self.settings.form == "results"
         if getattr(self.settings, "start", "backbone") != "backbone":
             self.start = self.settings.start
 
     def prepares(self) -> bool:
-        """Equations are found in a stage of their own."""
         return not self.results
 
     def prepared_by(self, recipe: Recipe) -> dict[str, Any]:
-        """How long an equation may be."""
         return {"max_characters": recipe.results.max_characters}
 
     def prepare(self, material: PreparationData) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        """The equation or the state of every step, empty where it has none."""
-        from cirf.rationales.results import statistics, write_results
-
         section = material.recipe.results.model_copy(update={"by": "rule", "working": "keep", "values": "used", "units": "drop"})
         problems = list(material.problems.values())
         written = write_results(material.annotated, problems, material.tasks, section, material.recipe.problems.data)
@@ -83,15 +76,11 @@ class Terse(Prose):
         return rows, statistics(written)
 
     def well_formed(self, output: str) -> bool | None:
-        """An answer line with an answer on it."""
         return has_answer_line(output)
 
     def target(self, example: Example) -> str:
-        """A line a step that has something to say, then the answer line."""
         lines = example.trace.results if self.results else (example.prepared or {}).get("lines", ())
         if getattr(self.settings, "subjects", False) and lines:
-            from cirf.text.subjects import subjects
-
             named = ("", *subjects(example.segments, example.problem.question)[1:])
             lines = [" ".join(filter(None, pair)) for pair in zip(named, lines, strict=True)]
         return prose_target([line for line in lines if line], example.problem.answer)

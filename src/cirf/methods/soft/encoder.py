@@ -41,10 +41,8 @@ class SentenceEncoder(torch.nn.Module):
     """T, in float32. Without dropout, whatever the model has."""
 
     def __init__(self, model: Any, attention: Literal["causal", "bidirectional"] = "causal", seed: int = 0) -> None:
-        """Copy the layers of a causal language model. ``attention``: whether a position sees later ones.
-
-        ``CirfError`` for a model whose layers cannot be run by themselves as they run in it.
-        """
+        """Copy the layers of a causal language model. ``attention``: whether a position sees later ones. ``CirfError`` for a
+        model whose layers cannot be run by themselves as they run in it."""
         super().__init__()
         self.first, last = layer_range(model.config.get_text_config(decoder=True).num_hidden_layers)
         self._causal = attention == "causal"
@@ -76,7 +74,6 @@ class SentenceEncoder(torch.nn.Module):
         return made
 
     def train(self, mode: bool = True) -> SentenceEncoder:
-        """It has no other mode."""
         return super().train(False)
 
 

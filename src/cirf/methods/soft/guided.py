@@ -11,16 +11,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from cirf.lm.prompt import encode, prompt_text
 from cirf.methods import semcot_release as semcot
-from cirf.methods.base import around_turn
-from cirf.recipe.schema import Section, key
+from cirf.methods.base import PreparationData, around_turn
+from cirf.recipe.schema import Recipe, Section, key
 from cirf.records import Example
 from cirf.store.paths import user_path
 
 if TYPE_CHECKING:
     from cirf.lm.decoding.prefix_cache import Prefiller
-    from cirf.methods.base import PreparationData
-    from cirf.recipe.schema import Recipe
 
 GUIDES = {
     "Qwen/Qwen3-8B": "Qwen/Qwen3-0.6B",
@@ -60,7 +59,6 @@ class GuidedMethod(semcot.Placeholders):
     lead = ""
 
     def __init__(self, recipe: Recipe, settings: Any = None) -> None:
-        """The guide is chosen by the recipe's backbone where the settings name none."""
         super().__init__(recipe, settings)
         named = self.settings.guide or GUIDES.get(recipe.backbone.model, recipe.backbone.model)
         path = user_path(named)
@@ -70,7 +68,6 @@ class GuidedMethod(semcot.Placeholders):
         self._holder = ""
 
     def settle(self, tokenizer: Any, training: bool) -> None:
-        """Places for vectors after every question."""
         from cirf.methods.soft.prompts import placeholder
 
         self._holder = placeholder(tokenizer)
@@ -86,7 +83,6 @@ class GuidedMethod(semcot.Placeholders):
 
     @property
     def latents_answering(self) -> int:
-        """As many as ``answered`` says."""
         return self.count(training=False)
 
     def prepared_by(self, recipe: Recipe) -> dict[str, Any]:
@@ -94,7 +90,6 @@ class GuidedMethod(semcot.Placeholders):
 
     def guide_texts(self, material: PreparationData, problems: Sequence[str]) -> list[str]:
         """The guide's texts for these problems, by id: the user's turn, as recovered from a prompt's ids when answering."""
-        from cirf.lm.prompt import encode, prompt_text
         from cirf.methods.soft.prompts import TemplateFrame
 
         tokenizer = material.tokenizer()
@@ -104,7 +99,6 @@ class GuidedMethod(semcot.Placeholders):
         return [frame.text(encode(tokenizer, prompt_text(tokenizer, text))) for text in prompts]
 
     def beginnings(self, model: Any, tokenizer: Any, source: Path | str) -> Prefiller | None:
-        """The vectors of its guide, which reads the question first."""
         from cirf.methods.saved import saved_beginnings
 
         return saved_beginnings(Path(source), model, tokenizer)

@@ -32,7 +32,6 @@ class FrozenGuideVectors:
         return {"states": self._states[torch.tensor([self._questions[number] for number in numbers])]}
 
     def vectors(self, batch: Batch) -> torch.Tensor:
-        """W H + b."""
         made: torch.Tensor = self.module(batch["states"].float())
         return made
 
@@ -75,7 +74,6 @@ class SoftObjective(Objective):
         self.heads = None if trained or _angles_by_length(model.config) else PromptCache()
 
     def leave(self) -> None:
-        """Release the cached prompts."""
         self.heads = None if self.heads is None else PromptCache()
 
     def collate(self, features: Sequence[Feature], padding: int) -> dict[str, torch.Tensor]:

@@ -34,25 +34,24 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from cirf.endpoints.fleet import ask
 from cirf.endpoints.requests import Answer, Request, fill, read_template
 from cirf.errors import CirfError
+from cirf.lm.prompt import encode, end_token, prompt_text
 from cirf.methods import semcot_release as semcot
-from cirf.methods.base import Preset
+from cirf.methods.base import PreparationData, Preset
 from cirf.methods.soft.guided import GuidedMethod, GuidedSettings
 from cirf.methods.token_skip.scorers import Rules
 from cirf.methods.token_skip.shorten import Solution, shorten, word_spans
 from cirf.progress import SILENT, Progress
 from cirf.recipe import schema
-from cirf.recipe.schema import Override, key
+from cirf.recipe.schema import Backbone, Override, Recipe, key
 from cirf.records import Problem, Steps
-from cirf.store.files import RowLog
+from cirf.store.files import RowLog, to_json, write_atomic
 
 if TYPE_CHECKING:
     import torch
 
     from cirf.lm.training.objective import Objective
-    from cirf.methods.base import PreparationData
     from cirf.methods.soft.encoder import SentenceEncoder
     from cirf.methods.soft.guide import Guide
-    from cirf.recipe.schema import Recipe
 
 
 _ENCODER, _MEANT, _MAP, _READ = "encoder.safetensors", "meant.safetensors", "map.safetensors", "questions.json"
@@ -98,7 +97,6 @@ class SemCot(GuidedMethod):
     }
 
     def prepared_by(self, recipe: Recipe) -> dict[str, Any]:
-        """The longest row, and who writes short rationales where a model does."""
         details = super().prepared_by(recipe) | {"max_length": recipe.finetune.max_length}
         if self.settings.short_by == "llm" and self.settings.alpha:
             writer = recipe.results.writer
@@ -113,7 +111,6 @@ class SemCot(GuidedMethod):
         meaning has a weight `_ENCODER` and `_MEANT` [r x 768]. A row's ``given`` is its rationale's number."""
         from cirf.lm.backbone import load_model
         from cirf.methods.soft.guide import load_guide
-        from cirf.store.files import to_json, write_atomic
 
         settings, section = self.settings, material.recipe.backbone
         names = list(dict.fromkeys(steps.problem for steps in material.steps))
@@ -140,7 +137,6 @@ class SemCot(GuidedMethod):
         return rows, report
 
     def _briefs(self, material: PreparationData) -> list[ShortRationale]:
-
         words = self.settings.short_words
         if self.settings.short_by == "rule":
             return shorten_by_rule(material.steps, material.problems, words)
@@ -154,7 +150,6 @@ class SemCot(GuidedMethod):
         import torch
         from safetensors.torch import load_file
 
-        from cirf.lm.prompt import encode
         from cirf.lm.training.phases import Phase, phase_report, run_phase, save_whole
         from cirf.methods.soft.encoder import SentenceEncoder, TextStates, contrast
 
@@ -214,7 +209,6 @@ class SemCot(GuidedMethod):
         """The first part of step C: the linear map of the guide, into `_MAP`, and how it went."""
         from safetensors.torch import load_file
 
-        from cirf.lm.prompt import end_token, prompt_text
         from cirf.lm.training.batches import Row, tokenise
         from cirf.lm.training.phases import Phase, run_phase, save_whole
         from cirf.methods.soft.loss import FrozenGuideVectors
@@ -262,13 +256,11 @@ class SemCot(GuidedMethod):
         return SemanticObjective(self._id, source, encoder, meant, self.settings.alpha)
 
     def objective(self, model: Any, source: Path | str) -> Objective:
-        """The whole loss, through all of the guide."""
         from safetensors.torch import load_file
 
         from cirf.methods.soft.encoder import SentenceEncoder
         from cirf.methods.soft.guide import load_guide
         from cirf.methods.soft.loss import TrainedGuideVectors
-        from cirf.recipe.schema import Backbone
 
         assert self.prepared is not None
         settings, encoder, meant = self.settings, None, None
@@ -286,7 +278,6 @@ class SemCot(GuidedMethod):
         return objective
 
     def keep(self, folder: Path, objective: Objective | None) -> None:
-        """The guide as a separate model in its own folder, its map and its learned vector."""
         from cirf.lm.saving import save_model
         from cirf.methods.soft.guide import OWN, SoftPromptSettings, fingerprint, save_soft
 
@@ -336,12 +327,9 @@ class ShortRationale:
 def shorten_by_rule(steps: Sequence[Steps], problems: Mapping[str, Problem], words: int) -> list[ShortRationale]:
     """Every rationale by the rule: its ``words`` most important words, in their order."""
     texts = ["\n".join(row.segments) for row in steps]
-    return [
-        ShortRationale(text, "rule")
-        for text in _cut(
-            texts, [problems[row.problem].question for row in steps], [problems[row.problem].answer for row in steps], words
-        )
-    ]
+    solved = [problems[row.problem] for row in steps]
+    cut = _cut(texts, [problem.question for problem in solved], [problem.answer for problem in solved], words)
+    return [ShortRationale(text, "rule") for text in cut]
 
 
 def shorten_by_model(
@@ -360,14 +348,8 @@ def shorten_by_model(
     """
     models = {endpoint.model for endpoint in section.endpoints}
     if len(models) != 1:
-        raise CirfError(
-            "results.writer.endpoints: "
-            + (
-                "empty although a model is to shorten rationales; name one server"
-                if not models
-                else "all must have the same model"
-            )
-        )
+        why = "all must have the same model" if models else "empty although a model is to shorten rationales; name one server"
+        raise CirfError(f"results.writer.endpoints: {why}")
     template = read_template(None, *TEMPLATE)
     model = models.pop()
     requests = [_request(row, problems[row.problem], words, template, model, section, seed) for row in steps]

@@ -16,17 +16,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from cirf.methods import semcot_release as semcot
-from cirf.methods.base import Preset
+from cirf.methods.base import PreparationData, Preset
 from cirf.methods.prose.cot import prose_target, read_prose
 from cirf.methods.soft.guided import GuidedMethod, GuidedSettings
-from cirf.recipe.schema import Override, key
+from cirf.recipe.schema import Evaluate, Override, Recipe, key
 from cirf.records import Example
+from cirf.tasks.task import Task
 
 if TYPE_CHECKING:
     from cirf.lm.training.objective import Objective
-    from cirf.methods.base import PreparationData
-    from cirf.recipe.schema import Evaluate, Recipe
-    from cirf.tasks.task import Task
 
 _STATES = "states.safetensors"
 _WINDOW = 64  # questions read between two writes
@@ -69,7 +67,6 @@ class SoftCot(GuidedMethod):
     }
 
     def __init__(self, recipe: Recipe, settings: Any = None) -> None:
-        """The backbone is frozen unless the settings say otherwise."""
         super().__init__(recipe, settings)
         self.lead = self.settings.lead
         self.frozen = self.settings.backbone == "frozen"
@@ -77,15 +74,12 @@ class SoftCot(GuidedMethod):
         self.caps = ("max_new_tokens",) if self._reasons else ()
 
     def target(self, example: Example) -> str:
-        """The bare answer, or one step a line and the answer line."""
         return prose_target(example.segments, example.problem.answer) if self._reasons else example.problem.answer
 
     def read(self, output: str) -> tuple[str, str]:
-        """All of it, or the prose before the last answer mark and the text after it."""
         return read_prose(output) if self._reasons else ("", output)
 
     def cap(self, task: Task, section: Evaluate) -> int:
-        """The cap of an answer, or the recipe's of prose."""
         return section.max_new_tokens if self._reasons and not self._legacy else super().cap(task, section)
 
     def prepare(self, material: PreparationData) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -116,7 +110,6 @@ class SoftCot(GuidedMethod):
         return rows, {"guide": self.guide, "fingerprint": fingerprint(guide.model), "questions": len(names)}
 
     def objective(self, model: Any, source: Path | str) -> Objective:
-        """Cross-entropy of the target, through the map."""
         from safetensors.torch import load_file
 
         from cirf.methods.soft.loss import FrozenGuideVectors, SoftObjective
@@ -127,7 +120,6 @@ class SoftCot(GuidedMethod):
         return SoftObjective(self._id, FrozenGuideVectors(states, range(len(states)), width, self._seed))
 
     def keep(self, folder: Path, objective: Objective | None) -> None:
-        """The map, and who its guide is."""
         from cirf.methods.soft.guide import SoftPromptSettings, save_soft
 
         assert self.prepared is not None and objective is not None

@@ -124,9 +124,7 @@ class LlmLingua2:
 
 def keep_label(config: Any) -> int:
     """The number of the label that says "keep": the one that is called so, else 1 of two, as in the published models.
-
-    ``CirfError`` where there are other labels, as of a classifier for another purpose.
-    """
+    ``CirfError`` where there are other labels, as of a classifier for another purpose."""
     labels = {int(number): str(name) for number, name in config.id2label.items()}
     named = [number for number, name in sorted(labels.items()) if name.casefold() in _KEEPS]
     if len(named) == 1:

@@ -47,10 +47,8 @@ _STOPS = (".", "!", "?", ":", ";")
 
 
 class Rules:
-    """Scores words by rules: the whole part is the level, the fraction the word's TF-IDF within it.
-
-    The rationales scored in one call are the corpus: the same rationale may be weighted differently with others.
-    """
+    """Scores words by rules: the whole part is the level, the fraction the word's TF-IDF within it. The rationales scored in one
+    call are the corpus: the same rationale may be weighted differently with others."""
 
     def score(self, texts: Sequence[Solution], progress: Progress = SILENT) -> list[list[Word]]:
         spans = [word_spans(text.rationale) for text in texts]

@@ -121,10 +121,8 @@ class ForcedWords:
 
 @dataclass(frozen=True, slots=True)
 class Shortened:
-    """What is left of a rationale.
-
-    ``kept``: which of its words, by number; ``tokens`` of the ``whole``: how long it is and was, as counted.
-    """
+    """What is left of a rationale. ``kept``: which of its words, by number; ``tokens`` of the ``whole``: how long it is and was,
+    as counted."""
 
     text: str
     kept: tuple[int, ...]

@@ -16,21 +16,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from cirf.errors import CirfError
-from cirf.methods.base import Preset, around_turn
+from cirf.lm.prompt import encode
+from cirf.methods.base import PreparationData, Preset, around_turn
 from cirf.methods.prose.cot import CalculatorSettings, Prose, prose_target
-from cirf.recipe.schema import Lora, Override, key
+from cirf.methods.token_skip.scorers import make_scorer
+from cirf.methods.token_skip.shorten import ForcedWords, Solution, Word, shorten
+from cirf.recipe.schema import Lora, Override, Recipe, key
 from cirf.records import Example
-
-if TYPE_CHECKING:
-    from cirf.methods.base import PreparationData
-    from cirf.methods.token_skip.shorten import Solution, Word
-    from cirf.recipe.schema import Recipe
-    from cirf.tasks.task import Task
+from cirf.store.files import RowLog
+from cirf.tasks.task import Task
 
 Ratio = Annotated[float, Field(gt=0.0, le=1.0)]
 WINDOW = 64  # rationales scored between two writes
@@ -44,10 +43,7 @@ class SkipSettings(CalculatorSettings):
         "The scorer of words: a classifier trained to shorten texts (llmlingua2, from the hub), rules (numbers "
         "first, function words last), or chance, the control.",
     )
-    scorer_model: str | None = key(
-        None,
-        "The classifier of llmlingua2: a hub id or a folder; null: the large published one.",
-    )
+    scorer_model: str | None = key(None, "The classifier of llmlingua2: a hub id or a folder; null: the large published one.")
     ratios: tuple[Ratio, ...] = key((1.0, 0.9, 0.8, 0.7, 0.6, 0.5), "Shares of its tokens at which a rationale is trained on.")
     ratio: Ratio = key(0.5, "The share asked for when answering.")
     longest: int = key(500, "A longer rationale is not shortened.", unit="tokens", ge=1)
@@ -91,7 +87,6 @@ class TokenSkip(Prose):
             raise CirfError(f"{self.name}: {settings.scorer} uses no model, so scorer_model has no effect; remove it")
 
     def caveats(self) -> tuple[str, ...]:
-        """That it answers at a ratio it was not trained at."""
         ratio, taught = self.settings.ratio, self.settings.ratios
         return () if ratio in taught else (f"asked for ratio {ratio:g}, which was not trained",)
 
@@ -100,12 +95,10 @@ class TokenSkip(Prose):
         return self.prompt(example.problem, task) + _asking((example.prepared or {}).get("ratio", 1.0))
 
     def settle(self, tokenizer: Any, training: bool) -> None:
-        """Every question asks for the ratio, once training is over."""
         if not training and (asking := _asking(self.settings.ratio)):
             tokenizer.chat_template = around_turn(tokenizer.chat_template, "", asking)
 
     def target(self, example: Example) -> str:
-        """What is left of the rationale, then the answer line."""
         text = "\n".join(example.segments) if example.prepared is None else example.prepared["text"]
         return prose_target([text] if text else [], example.problem.answer)
 
@@ -115,9 +108,6 @@ class TokenSkip(Prose):
 
     def prepare(self, material: PreparationData) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """Every rationale at its ratio, with the share of its tokens that is really left."""
-        from cirf.lm.prompt import encode
-        from cirf.methods.token_skip.shorten import ForcedWords, shorten
-
         tokenizer = material.tokenizer()
 
         def count(text: str) -> int:
@@ -131,34 +121,19 @@ class TokenSkip(Prose):
             if count(text.rationale) > self.settings.longest:
                 ratio = 1.0
             left = shorten(text.rationale, words, ratio, count, force)
-            rows.append(
-                {
-                    "problem": steps.problem,
-                    "sample": steps.sample,
-                    "ratio": ratio,
-                    "achieved": round(left.ratio, 4),
-                    "tokens": left.tokens,
-                    "text": left.text,
-                }
-            )
+            kept = {"ratio": ratio, "achieved": round(left.ratio, 4), "tokens": left.tokens, "text": left.text}
+            rows.append({"problem": steps.problem, "sample": steps.sample} | kept)
         details = achieved(rows)
         shares = ", ".join(f"{row['achieved']:.2f} for {ratio}" for ratio, row in details.items())
         note = f"share of the tokens left by {self.settings.scorer}: {shares}"
         return rows, {"scorer": self.settings.scorer, "ratios": details, "note": note}
 
     def _texts(self, material: PreparationData) -> list[Solution]:
-        """The rationales as the scorer is to read them."""
-        from cirf.methods.token_skip.shorten import Solution
-
         found = ((material.problems[steps.problem], "\n".join(steps.segments)) for steps in material.steps)
         return [Solution(problem.question, text, problem.answer) for problem, text in found]
 
     def _weigh(self, material: PreparationData, texts: Sequence[Solution]) -> list[list[Word]]:
         """The words of all rationales; those that a model has weighed before a kill are not weighed again."""
-        from cirf.methods.token_skip.scorers import make_scorer
-        from cirf.methods.token_skip.shorten import Word
-        from cirf.store.files import RowLog
-
         settings = self.settings
         make = partial(make_scorer, settings.scorer, material.recipe.backbone, settings.scorer_model, self._seed)
         if settings.scorer != "llmlingua2":
