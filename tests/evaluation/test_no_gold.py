@@ -71,9 +71,8 @@ def asked(method: Method, test: dict[str, list[Problem]]) -> dict[str, list[Any]
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         harness.evaluate(harness.Answerer(method, generate, str), harness.Questions(put, test), SECTION, work, SILENT)
-        votes.draw_votes(
-            votes.VoteSource(method, put, draw, str, SECTION), test, 2, {}, RowLog(work / "log"), work / "votes", SILENT
-        )
+        sampler = votes.Sampler(draw, str, {})
+        votes.draw_votes(votes.VoteSource(method, put, SECTION), sampler, test, 2, RowLog(work / "log"), work / "votes", SILENT)
         for name, problems in test.items():
             lm_evaluation.write_task(work / "harness", name, put[name], problems, "generate", method, SECTION)
         exported = [row["prompt"] for path in sorted(work.glob("harness/*.jsonl")) for row in read_rows(path)]

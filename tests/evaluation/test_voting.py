@@ -20,6 +20,7 @@ from cirf.evaluation.harness import Questions
 from cirf.evaluation.self_consistency import (
     Election,
     Majority,
+    Sampler,
     VotedQuestion,
     VoteSource,
     VoteTiming,
@@ -223,7 +224,8 @@ def drawn(
         return [Output(str(place)) for place in range(first, first + number)]
 
     asked = VoteSource(get("direct", RECIPE), {"svamp": get_task("svamp")}, Evaluate())
-    assert draw_votes(asked, draw, lambda text: f"<{text}>", test, count, how, RowLog(folder / "log.jsonl"), folder, SILENT) == 4
+    sampler = Sampler(draw, lambda text: f"<{text}>", how)
+    assert draw_votes(asked, sampler, test, count, RowLog(folder / "log.jsonl"), folder, SILENT) == 4
     return calls
 
 

@@ -209,6 +209,15 @@ Draw = Callable[[str, int, int, int], Sequence[Output]]
 answer must depend on the prompt, the cap and its number alone."""
 
 
+class Sampler(NamedTuple):
+    """A model that votes: ``draw``, the template of its prompts, and all else that an output depends on, besides prompt and cap:
+    the model, sampling, seed, number format."""
+
+    draw: Draw
+    render_prompt: Callable[[str], str]
+    how: Mapping[str, Any]
+
+
 class StoredSample(NamedTuple):
     """One stored sampled output; ``tokens`` with the end token."""
 
@@ -269,21 +278,17 @@ def request_votes(
 
 def draw_votes(
     asked: VoteSource,
-    draw: Draw,
-    render_prompt: Callable[[str], str],
+    sampler: Sampler,
     test: Mapping[str, Sequence[Problem]],
     count: int,
-    how: Mapping[str, Any],
     log: RowLog,
     work: Path,
     progress: Progress,
 ) -> int:
-    """``count`` votes on every problem into ``work/<task>.jsonl``, by the model's ``draw`` of prompts in its template; returns
-    the number of problems.
+    """``count`` votes on every problem into ``work/<task>.jsonl``; returns the number of problems.
 
-    ``how`` is all that an output depends on besides prompt and cap: the model, sampling, seed, number format. Outputs that
-    ``log`` holds of the same are taken from it, the first ones if it has more than requested; further ones are drawn
-    and added to it. A killed draw goes on question by question. ``CirfError``: no problems.
+    Outputs of the same sampler that ``log`` holds are taken from it, the first ones if it has more than requested; further ones
+    are drawn and added to it. A killed draw goes on question by question. ``CirfError``: no problems.
     """
     if not any(test.values()):
         raise CirfError("evaluate.voting: there is no test problem to vote on")
@@ -296,8 +301,8 @@ def draw_votes(
     log.read(keep)
     for name, problems in test.items():
         prompts = [asked.prompt(name, problem) for problem in problems]
-        rendered = [render_prompt(prompt) for prompt in prompts]
-        keys = [hash_json({**how, "prompt": text, "cap": asked.cap(name)}) for text in rendered]
+        rendered = [sampler.render_prompt(prompt) for prompt in prompts]
+        keys = [hash_json({**sampler.how, "prompt": text, "cap": asked.cap(name)}) for text in rendered]
         done = sum(len(kept.get(key, ())) >= count for key in keys)
         rows = []
         with progress.task(f"{count} votes on {name}", len(problems), "problems", done) as advance:
@@ -305,9 +310,8 @@ def draw_votes(
                 there = kept.setdefault(key, [])
                 if len(there) < count:
                     first = len(there)
-                    fresh = [
-                        StoredSample(o.text, o.tokens, o.truncated) for o in draw(text, asked.cap(name), first, count - first)
-                    ]
+                    outputs = sampler.draw(text, asked.cap(name), first, count - first)
+                    fresh = [StoredSample(o.text, o.tokens, o.truncated) for o in outputs]
                     log.append({"key": key, "task": name, "id": problem.id, "first": first, "outputs": fresh})
                     there += fresh
                     advance(1)

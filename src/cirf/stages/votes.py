@@ -8,7 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cirf.evaluation.harness import Output
-from cirf.evaluation.self_consistency import Draw, VotedQuestion, VoteSource, answered_alone, curve, draw_votes, request_votes
+from cirf.evaluation.self_consistency import (
+    Draw,
+    Sampler,
+    VotedQuestion,
+    VoteSource,
+    answered_alone,
+    curve,
+    draw_votes,
+    request_votes,
+)
 from cirf.methods import get
 from cirf.recipe.schema import Recipe
 from cirf.records import Problem
@@ -59,8 +68,8 @@ def drawing(context: Context, name: str, answering: StagePlan | str | None, work
     log = context.asked(f"votes-{name}")
     with scores.vllm_of(context, method, recipe.evaluate) as running:
         draw = _by_transformers(context, method) if running is None else _by_vllm(context, running)
-        render = partial(backbone.prompt_text, tokenizer_for(context, name))
-        return {"rows": draw_votes(vote_source, draw, render, test, max(section.votes), how, log, work, context.progress)}
+        sampler = Sampler(draw, partial(backbone.prompt_text, tokenizer_for(context, name)), how)
+        return {"rows": draw_votes(vote_source, sampler, test, max(section.votes), log, work, context.progress)}
 
 
 def _by_transformers(context: Context, method: Method) -> Draw:
