@@ -42,7 +42,7 @@ Out = Annotated[OptPath, Option("--out", metavar="DIR", help="The folder (defaul
 Limit = Annotated[
     int | None, Option("--limit", min=1, metavar="N", help="At most N training and N test problems a task, and N codes.")
 ]
-Until = Annotated[OptText, Option("--until", metavar="STAGE", help="Stop after this stage (see `cirf status`), or kind: models.")]
+Until = Annotated[OptText, Option("--until", metavar="STAGE", help="The last stage (see `cirf status`) or kind, such as models.")]
 Columns = Annotated[OptText, Option("--columns", metavar="A=B,...", help="Columns not detected: question=exercise,answer=key.")]
 Json = Annotated[bool, Option("--json", help="One JSON document on standard output.")]
 TrustCode = Annotated[bool, Option("--trust-remote-code", help="Run Python code of the model or run; only if you trust it.")]
@@ -54,7 +54,7 @@ Tasks = Annotated[OptText, Option("--tasks", metavar="A,B", help="Names (see `ci
 Protocol = Annotated[str, Option("--protocol", help="quick, full, paper (docs/reference/evaluation.md) or own: the recipe's.")]
 EvaluationOut = Annotated[OptPath, Option("--out", metavar="DIR", help="The folder (default: one for each set of options).")]
 TestLimit = Annotated[int | None, Option("--limit", min=1, metavar="N", help="At most N test problems a task.")]
-Methods = Annotated[OptTexts, Option("--method", help="How to prompt and read (see `cirf methods`), or a run's own. Repeatable.")]
+Methods = Annotated[OptTexts, Option("--method", help="A method (see `cirf methods`); of a run, one to take. Repeatable.")]
 Quiet = Annotated[bool, Option("--quiet", help="No progress on standard error.")]
 
 
@@ -275,7 +275,7 @@ def probe(
     model: Annotated[str, Argument(help="A run's folder, or a model's folder.")],
     kinds: Annotated[
         str,
-        Option("--probes", metavar="A,B", help="To thoughts, traces and pauses: drop, shuffle, swap (with another question's)."),
+        Option("--probes", metavar="A,B", help="Drop, shuffle or swap (with another question's) thoughts, traces and pauses."),
     ] = "drop,shuffle,swap",
     truncate: Annotated[OptText, Option("--truncate", metavar="K,L", help="Keep only the first K, once for each number.")] = None,
     results: Annotated[

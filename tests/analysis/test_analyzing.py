@@ -110,6 +110,12 @@ def test_the_first_run_that_has_what_is_needed_is_taken_and_named(name, several)
     assert alone.notes == found.notes[1:] and alone.tables == found.tables
 
 
+def test_a_long_step_is_cut_also_where_it_has_no_spaces(several):
+    several[1].data["codebook"]["codes"] = [BOOK[0] | {"examples": ["小" * 200, "x = 1"]}]
+    (row,) = get("semantics").make(Source(several)).tables[0].rows
+    assert row["segments"] == ["小" * 118 + " …", "x = 1"]
+
+
 def test_the_recipe_in_the_message_is_named(several):
     assert "empty alone" in get("hyperparameters").make(Source(several)).notes[0]
 

@@ -99,6 +99,10 @@ def test_each_vote_of_a_server_has_its_seed_and_is_requested_once(finished: Path
         assert voted("out", "2") == [votes[:2] for votes in four] and len(sampled()) == 12
         assert [votes[:4] for votes in voted("out", "6")] == four and len(sampled()) == 12 + 6
         assert voted("again", "4") == four  # the seeds are those of the recipe
+        server, first = faulty.Server(slow), server
+        with faulty.serve(server):  # another one, whose model has the same name
+            assert voted("out", "4") == four and len(sampled()) == 12
+        server = first
         question = read_rows(tmp_path / "out" / "votes" / "cot" / "sums.jsonl")[1]["prompt"]
         server.refuse = {question: 400}
         more = ("--set", "evaluate.max_unanswered_share=0.4", "--set", "evaluate.voting.temperature=1.5")

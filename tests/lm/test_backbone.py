@@ -148,6 +148,10 @@ def test_damaged_weights_are_one_sentence_before_any_work(saved: Path) -> None:
                 read(saved)
             assert "\n" not in str(caught.value)
     weights.write_bytes(whole)
+    weights.rename(saved / "model-00001-of-00002.safetensors")  # a part, without the index that names the others
+    with pytest.raises(CirfError, match=r"model\.safetensors is missing"):
+        check_weights(saved)
+    weights.write_bytes(whole)
     config = json.loads((saved / "config.json").read_text())
     (saved / "config.json").write_text(json.dumps(config | {"hidden_size": 2 * config["hidden_size"]}))
     with pytest.raises(CirfError, match="weights have other shapes"):

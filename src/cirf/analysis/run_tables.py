@@ -3,7 +3,6 @@
 
 from contextlib import suppress
 from pathlib import Path
-from textwrap import shorten
 from typing import Any
 
 from cirf.analysis.analysis import Analysis, AnalysisResult, MissingInputError
@@ -106,6 +105,11 @@ _SEGMENTS = 3
 _LONGEST = 120
 
 
+def _shortened(text: str) -> str:
+    """Cut between any two characters, for formulas and some languages have no spaces."""
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 2].rstrip() + " …"
+
+
 def _semantics(source: Source) -> AnalysisResult:
     run = source.first(lambda one: (one.data["codebook"] or {}).get("codes"))
     book = run.data["codebook"]
@@ -117,7 +121,7 @@ def _semantics(source: Source) -> AnalysisResult:
         {
             **{key: row[key] for key in ("code", "count", "written", "label")},
             "tasks": ", ".join(f"{task} {count:,}" for task, count in row["tasks"].items()),
-            "segments": [shorten(text, _LONGEST, placeholder=" …") for text in row["examples"][:_SEGMENTS]],
+            "segments": [_shortened(" ".join(text.split())) for text in row["examples"][:_SEGMENTS]],
         }
         for row in book["codes"]
         if row["count"]

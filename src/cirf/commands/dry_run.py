@@ -239,7 +239,7 @@ def print_estimate(made: dict[str, Any]) -> None:
             trials = f"{number} trial{'s' * (number > 1)} {size}"
             work = f"{work} after {trials}" if row["updates"] else trials
         print(
-            f"{name}: {row['rows']:,} rows, {work}, {row['target_tokens_mean']} tokens to learn a row;"
+            f"{name}: {row['rows']:,} rows, {work}, {row['target_tokens_mean']} target tokens a row;"
             f" about {in_hours(row['training_seconds'])} on this machine, {row['memory_gib']} GiB of memory,"
             f" {row['disk_gib']} GiB of disk"
         )

@@ -215,7 +215,7 @@ def check_weights(source: str | Path) -> None:
         files = {path.name: path for path in sorted(Path(source).glob("*.safetensors"))}
         found = (load_object(Path(source) / _INDEX) or {}).get("weight_map")
         places = {weight: str(name) for weight, name in found.items()} if isinstance(found, dict) else {}
-        if missing := sorted({*places.values()} - files.keys()) or ([] if files else ["model.safetensors"]):
+        if missing := sorted(({*places.values()} or {"model.safetensors"}) - files.keys()):
             raise CirfError(f"{source}: no weights there ({missing[0]} is missing); save or fetch the model's weights again")
         for name, path in files.items():
             try:

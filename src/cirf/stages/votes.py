@@ -25,7 +25,7 @@ from cirf.stages import keys, scores
 from cirf.stages.context import Context
 from cirf.stages.models import load_for, source_of, tokenizer_for
 from cirf.stages.timing import LoadedModels, written
-from cirf.store.files import to_json, write_atomic
+from cirf.store.files import hash_json, to_json, write_atomic
 from cirf.store.run_folder import StagePlan
 
 if TYPE_CHECKING:
@@ -57,10 +57,12 @@ def drawing(context: Context, name: str, answering: StagePlan | str | None, work
     vote_source = VoteSource(method, context.tasks, recipe.evaluate)
     if answering is None:
         sampling = recipe.evaluate.model_copy(update={"temperature": section.temperature, "top_p": section.top_p})
-        generate = scores.served(context, method, sampling, context.asked(f"served-votes-{name}"), context.progress)
+        server = scores.server_of(recipe.evaluate, name)
+        log = context.asked(f"served-votes-{name}-{hash_json(server)[:8]}")  # for another may serve other weights by that name
+        generate = scores.served(context, method, sampling, log, context.progress)
         failed = request_votes(vote_source, generate, test, max(section.votes), work)
         warning = [f"WARNING: {failed:,} votes were not given by the server and are for no answer"] if failed else []
-        notes = [f"answered by {scores.server_of(recipe.evaluate, name)}", *warning]
+        notes = [f"answered by {server}", *warning]
         return {"rows": sum(map(len, test.values())), "notes": notes}
     how = keys.drawn(recipe, method) | {
         "model": answering if isinstance(answering, str) else context.folder.content(answering.name)
