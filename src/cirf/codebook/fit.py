@@ -20,8 +20,9 @@ time: blocks of neighbouring rows are drawn in any order until they fill a buffe
 With 256 blocks to a buffer, a batch has rows from all over the set.
 
 Several processes share the assignment by pieces of the set, to the last bit as with one process. They share each batch by its
-rows: all add up their gradients and make the same update, that of one process up to rounding. Of fewer than ``FEWEST`` rows a
-process, gradients take longer to exchange than to compute; then the main process updates alone and hands its weights on.
+rows: all add up their gradients and make the same update, that of one process up to rounding. With fewer than
+``MIN_ROWS_PER_PROCESS`` rows each, gradients take longer to exchange than to compute; then the main process updates alone and
+hands its weights on.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ from cirf.store.files import whole_path
 SAVE_EVERY = 2.0
 """Seconds between two saved states: an epoch of a small set is cheaper than writing it down."""
 
-FEWEST = 64
+MIN_ROWS_PER_PROCESS = 64
 """Fewest rows of a batch that are worth a process: with 64 a CPU core breaks even (docs/how-to/several-machines.md)."""
 
 _VERSION = 1
@@ -131,7 +132,7 @@ def _epoch(
         assignment = assign(EncodedRows(model.encoder, vectors), model.codes.detach(), section.sinkhorn, share=share)
         codes = assignment.codes if section.reassign == "sinkhorn" else assignment.nearest
     sums: dict[str, Tensor] = {}
-    sharing = share if section.batch_size >= FEWEST * share.of else ALONE
+    sharing = share if section.batch_size >= MIN_ROWS_PER_PROCESS * share.of else ALONE
     mine = slice(sharing.rank, None, sharing.of)  # of a batch; may be empty in the last one
     for rows, batch in drawn if share.main or sharing is share else ():
         part = batch[mine].contiguous().to(device)

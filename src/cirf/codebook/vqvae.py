@@ -72,13 +72,13 @@ class VQVAE(nn.Module):
         self.decoder = FeedForward(width, hidden, inputs, generator)
         self.codes = nn.Parameter(torch.zeros(size, width))
 
-    def reconstruction(self, batch: Tensor, whole: int | None = None) -> Tensor:
+    def reconstruction(self, batch: Tensor, batch_size: int | None = None) -> Tensor:
         """The autoencoder's loss on z' [b x d_s], before there are codes: squared error, summed over dimensions, mean of b. For a
-        part of a batch of ``whole`` segments: that part's share of the mean."""
-        return _squared_error(self.decoder(self.encoder(batch)), batch, whole)
+        part of a batch of ``batch_size`` segments: that part's share of the mean."""
+        return _squared_error(self.decoder(self.encoder(batch)), batch, batch_size)
 
-    def losses(self, batch: Tensor, assigned: Tensor, gradient: Gradient, whole: int | None = None) -> Losses:
-        """Eq. 10 for z' [b x d_s] with codes ``assigned`` [b]; ``whole`` as above.
+    def losses(self, batch: Tensor, assigned: Tensor, gradient: Gradient, batch_size: int | None = None) -> Losses:
+        """Eq. 10 for z' [b x d_s] with codes ``assigned`` [b]; ``batch_size`` as above.
 
         The codebook term moves codes alone and the commitment term the encoder alone. The reconstruction moves the
         decoder, and with ``straight_through`` the encoder too, as if quantising were the identity (van den Oord et al.,
@@ -88,7 +88,7 @@ class VQVAE(nn.Module):
         q = torch.nn.functional.embedding(assigned, self.codes)  # indexing would add up gradients in any order
         seen = x + (q - x).detach() if gradient == "straight_through" else q.detach()
         terms = (self.decoder(seen), batch), (q, x.detach()), (x, q.detach())
-        return Losses(*(_squared_error(found, wanted, whole) for found, wanted in terms))
+        return Losses(*(_squared_error(found, wanted, batch_size) for found, wanted in terms))
 
 
 class EncodedRows:
@@ -126,5 +126,5 @@ class EncodedRows:
         return found
 
 
-def _squared_error(found: Tensor, wanted: Tensor, whole: int | None) -> Tensor:
-    return (found - wanted).square().sum(dim=1).sum() / (whole or len(found))
+def _squared_error(found: Tensor, wanted: Tensor, batch_size: int | None) -> Tensor:
+    return (found - wanted).square().sum(dim=1).sum() / (batch_size or len(found))

@@ -263,7 +263,7 @@ def request_votes(
     work: Path,
 ) -> int:
     """``count`` votes on every problem into ``work/<task>.jsonl``, by a server's ``generate`` (`cirf.evaluation.engines.asker`),
-    which keeps what is answered; returns how many votes the server failed to give, which are for no answer."""
+    which keeps what is answered; returns how many votes the server failed to give, which count as unparsed."""
     failed = 0
     for name, problems in test.items():
         prompts = [asked.prompt(name, problem) for problem in problems]

@@ -191,7 +191,9 @@ def _check_start(method: Method, recipe: Recipe) -> None:
     assert method.start is not None
     start = get(method.start, recipe)
     if not start.trained or start.base != method.start:
-        raise CirfError(f"variants.{method.start}: {method.name} starts from {method.start}; give the variant another name")
+        raise CirfError(
+            f"variants.{method.start}: {method.name} starts from {method.start} itself; give the variant another name"
+        )
 
 
 def _check_learner(method: Method, recipe: Recipe) -> None:

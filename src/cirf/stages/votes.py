@@ -61,7 +61,7 @@ def drawing(context: Context, name: str, answering: StagePlan | str | None, work
         log = context.asked(f"served-votes-{name}-{hash_json(server)[:8]}")  # for another may serve other weights by that name
         generate = scores.served(context, method, sampling, log, context.progress)
         failed = request_votes(vote_source, generate, test, max(section.votes), work)
-        warning = [f"WARNING: {failed:,} votes were not given by the server and are for no answer"] if failed else []
+        warning = [f"WARNING: {failed:,} votes were not given by the server and count as unparsed"] if failed else []
         notes = [f"answered by {server}", *warning]
         return {"rows": sum(map(len, test.values())), "notes": notes}
     how = keys.drawn(recipe, method) | {

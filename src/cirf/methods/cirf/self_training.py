@@ -51,8 +51,7 @@ class CirfSelf(CirfFull):
     Settings = SelfSettings
 
     def check(self, recipe: Recipe) -> None:
-        """``CirfError`` for samples of a method that a server answers for, or whose traces are other than those that rows without
-        a right sample keep."""
+        """``CirfError`` for samples of a method whose traces are other than those that rows without a right sample keep."""
         of = self.settings.of
         made = kind(of, recipe)[0]
         given = recipe.variants[of].settings if of in recipe.variants else {}
@@ -60,11 +59,6 @@ class CirfSelf(CirfFull):
         if not whole or given.get("codes", "learned") != "learned" or given.get("subjects", False):
             advice = "let `of` name a method that does, such as cirf_full"
             raise CirfError(f"{self.name}: {of} does not write all results, and nothing else, after the learned codes; {advice}")
-        if of in recipe.evaluate.endpoints and self.learner not in recipe.models:
-            raise CirfError(
-                f"evaluate.endpoints.{of}: {self.name} learns from samples of {of}, which this run trains and no server has; "
-                "remove the key, and evaluate the finished run with the server (cirf evaluate RUN --set evaluate.endpoints=...)"
-            )
 
     def retrace(self, traces: Sequence[Trace]) -> list[Trace]:
         """The traces unchanged: rows without a right sample keep them."""
