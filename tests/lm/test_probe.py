@@ -201,7 +201,7 @@ def test_who_answers_from_its_trace_gives_anothers_answer_to_anothers_trace(
     for place, question in enumerate(ASKED[:4]):
         prompt = prompt_text(tokenizer, question)
         rows += [Row(prompt, target) for target in (*targets, targets[place], targets[place])]
-    model = taught(model, tokenizer, rows, tmp_path, new_ids=ids, epochs=40, rate=1e-2)
+    model = taught(model, tokenizer, rows, tmp_path, new_ids=ids, epochs=60, rate=1e-2)
     names = token_names(4)
     prober = Prober(model, tokenizer, None, OfTrace(tokenizer, names, "follow"), ("drop", "shuffle", "swap", "truncate-1"), 0)
     prompts = [prompt_text(tokenizer, question) for question in ASKED[:4]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -224,6 +225,8 @@ def _run(trainer: TargetTrainer, data: TrainingData, spec: TrainingSpec, progres
         )
         if trainer.args.use_cpu:
             trainer.add_callback(ReleaseMemory())
+        stack.enter_context(warnings.catch_warnings())  # torch 2.13 has nothing yet in place of what it deprecates here
+        warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)
         stop = StopOnSignal()
         trainer.add_callback(stop)  # after `TrainingControl`, which says when to save
         with disk_errors(root), stop.listening(trainer.accelerator.num_processes), contextlib.suppress(AlreadyTrained):
