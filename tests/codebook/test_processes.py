@@ -40,7 +40,7 @@ def segments() -> np.ndarray:
 def section(initialiser: str) -> schema.Codebook:
     """A short training. Two processes share its batches, except those of k-means, which are too small."""
     keys = {"size": CODES, "hidden": 8, "autoencoder_epochs": 1, "vq_epochs": 2, "initialiser": initialiser}
-    return schema.Codebook.model_validate(keys | {"batch_size": 2 * fit.FEWEST - (initialiser == "kmeans")})
+    return schema.Codebook.model_validate(keys | {"batch_size": 2 * fit.MIN_ROWS_PER_PROCESS - (initialiser == "kmeans")})
 
 
 def work(folder: Path, share: Share, initialiser: str, progress: Progress = SILENT) -> None:
