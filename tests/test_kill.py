@@ -41,24 +41,16 @@ KEYS: dict[str, Any] = {
     "evaluate__latency_questions": 1,
 }
 ASKED = 32
-FEW = {
-    "codebook__hidden": 16,
-    "codebook__autoencoder_epochs": 2,
-    "codebook__vq_epochs": 2,
-    "finetune__epochs": 0.2,
-    "finetune__save_steps": 500,
-}
-"""Where an evaluation alone is killed."""
 LONG = ("embeddings", "codebook-4", "models/cirf_full", "evaluation/cirf_full")
 
 
 @pytest.fixture(scope="module")
 def recipe(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
-    """Stages of a second or so: 1,200 segments (three chunks), 36 updates, 8 batches of questions; or of fewer rows, in less."""
-    folder, count = tmp_path_factory.mktemp("kill"), getattr(request, "param", 400)
-    rows = tinyrun.write_jsonl(folder / "train.jsonl", tinyrun.sums(count))
+    """Stages of a second or so: 1,200 segments (three chunks), 36 updates, 8 batches of questions; or of fewer rows."""
+    folder = tmp_path_factory.mktemp("kill")
+    rows = tinyrun.write_jsonl(folder / "train.jsonl", tinyrun.sums(getattr(request, "param", 400)))
     asked = tinyrun.write_jsonl(folder / "test.jsonl", tinyrun.sums(ASKED, seed=9, steps=2))
-    return workshop.recipe(folder / "recipe.yaml", train=rows, test=asked, **KEYS | (FEW if count < 100 else {}))
+    return workshop.recipe(folder / "recipe.yaml", train=rows, test=asked, **KEYS)
 
 
 @pytest.fixture(scope="module")
@@ -187,7 +179,7 @@ def check(folder: Path, ledger: Ledger, unbroken: dict[str, bytes]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("recipe", "stages"), [(40, LONG[-1:]), pytest.param(400, LONG, marks=pytest.mark.slow)], indirect=["recipe"]
+    ("recipe", "stages"), [(80, LONG[-1:]), pytest.param(400, LONG, marks=pytest.mark.slow)], indirect=["recipe"]
 )
 def test_a_run_killed_inside_a_long_stage_ends_like_an_unbroken_one(
     recipe: Path, tmp_path: Path, unbroken: dict[str, bytes], stages: Sequence[str]

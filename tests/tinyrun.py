@@ -301,8 +301,7 @@ def cirf(*arguments: str | Path) -> Said:
     from cirf.user_code import look_only
 
     gc.collect()
-    gc.freeze()
-    gc.disable()  # a run in miniature makes little garbage and would look for it hundreds of times
+    gc.freeze()  # what is left need not be gone through whenever the command collects garbage
     out, err, before, code = io.StringIO(), io.StringIO(), sys.argv, 0
     sys.argv = ["cirf", *map(str, arguments)]
     try:
@@ -311,7 +310,6 @@ def cirf(*arguments: str | Path) -> Said:
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
     finally:
-        gc.enable()
         sys.argv = before
         look_only(trust=True)  # as before: the command says it for the rest of its process
     return Said(code, out.getvalue(), err.getvalue())
