@@ -109,17 +109,18 @@ def write_files(data: Path, out: Path, kind: str, sizes: list[int]) -> dict[int,
 def cirf(*arguments: str | Path, into: Path | None = None) -> None:
     """Run the command as a user would; its output goes to ``into``."""
     done = subprocess.run([sys.executable, "-m", "cirf", *map(str, arguments)], stdout=subprocess.PIPE, text=True, check=False)
-    if into is not None:
-        into.write_text(done.stdout, encoding="utf-8")
     if done.returncode:
         sys.exit(f"cirf {' '.join(map(str, arguments))}: exit code {done.returncode}")
+    if into is not None:
+        into.write_text(done.stdout, encoding="utf-8")
 
 
 def run(file: Path, test: Path, model: str, seed: int, methods: str, out: Path) -> dict[str, Any]:
     """The report of a run of the recipe that `cirf init` writes. Runs it unless it is finished."""
     if not (out / "report.json").is_file():
         recipe = out.with_name(f"{out.name}.yaml")
-        cirf("init", file, "--model", model, into=recipe)
+        if not recipe.is_file():  # the batches that fit depend on free memory: a new recipe may lose a begun training
+            cirf("init", file, "--model", model, into=recipe)
         sets = [
             f"seed={seed}",
             f"problems.tasks.0.test_file={test}",

@@ -110,6 +110,12 @@ def test_each_vote_of_a_server_has_its_seed_and_is_requested_once(finished: Path
         rows = read_rows(tmp_path / "refused" / "votes" / "cot" / "sums.jsonl")
     failed = [vote["failed"] for row in rows for vote in row["votes"] if "failed" in vote]
     assert refused == [False, True, False] and [why.partition(" (")[0] for why in failed] == ["HTTP 400"] * 2
+    voting = json.loads((tmp_path / "refused" / "voting" / "cot" / "voting.json").read_text())
+    given = [vote["tokens"] for row in rows for vote in row["votes"] if "failed" not in vote]
+    (point,) = voting["curve"]
+    assert voting["failed"] == 2 and point["tokens"] == 2 * sum(given) / len(given)  # a missing vote is not a short one
+    page = (tmp_path / "refused" / "report.html").read_text()
+    assert "2 votes were not given" in page
 
 
 def test_a_server_of_no_method_is_refused(finished: Path, tmp_path: Path) -> None:

@@ -73,7 +73,8 @@ def curve(items: Sequence[VotedQuestion], counts: Sequence[int], agreement: floa
     be read, ``truncated`` the share of votes that the cap cut off. Where the items have an answer to compare with,
     ``against`` is the paired comparison with it, corrected for all numbers of votes (Holm). ``fallback`` holds the same
     of what the two answer together: its answer wherever fewer than ``agreement`` of the votes agree, the ``share`` of
-    questions where that is so. ``agreement`` ``None``: no fallback.
+    questions where that is so. ``agreement`` ``None``: no fallback. A vote that a server did not give counts as unparsed, with
+    the mean tokens of those given.
 
     ``CirfError``: more votes are requested than were drawn; ``ValueError``: no items.
     """
@@ -81,8 +82,9 @@ def curve(items: Sequence[VotedQuestion], counts: Sequence[int], agreement: floa
     if max(counts) > drawn:
         raise CirfError(f"evaluate.voting.votes: {max(counts)} votes are requested, {drawn} were drawn; run again")
     points, solved = [], {}
+    given = mean([vote["tokens"] for item in items for vote in item.votes if "failed" not in vote] or [0.0])
     for count in sorted(set(counts)):
-        outcomes = [_GroupOutcomes(item, count, agreement) for item in items]
+        outcomes = [_GroupOutcomes(item, count, agreement, given) for item in items]
         point: dict[str, Any] = {"votes": count, **share_of([mean(one.solved) for one in outcomes])}
         point |= {
             key: mean([mean(getattr(one, key)) for one in outcomes]) for key in ("agreement", "tokens", "unparsed", "truncated")
@@ -106,7 +108,8 @@ def curve(items: Sequence[VotedQuestion], counts: Sequence[int], agreement: floa
 class _GroupOutcomes:
     """What the groups of ``count`` votes on one question say: a list each, one value a group."""
 
-    def __init__(self, item: VotedQuestion, count: int, agreement: float | None) -> None:
+    def __init__(self, item: VotedQuestion, count: int, agreement: float | None, missing: float) -> None:
+        """``missing``: the tokens of a vote that a server did not give."""
         self.item = item
         groups = [item.votes[start : start + count] for start in range(0, len(item.votes) - count + 1, count)]
         decisions = [decide(item.task, item.problem, group) for group in groups]
@@ -114,7 +117,7 @@ class _GroupOutcomes:
         self.agreement = [t.share for t in decisions]
         self.unparsed = [t.place is None for t in decisions]
         self.truncated = [mean([vote["truncated"] for vote in group]) for group in groups]
-        self.tokens = [sum(vote["tokens"] for vote in group) for group in groups]
+        self.tokens = [sum(missing if "failed" in vote else vote["tokens"] for vote in group) for group in groups]
         self.falls = [agreement is not None and t.falls(agreement) for t in decisions]
         other: Mapping[str, Any] = item.alone or {"correct": False, "tokens": 0}
         self.joint = [other["correct"] if f else s for f, s in zip(self.falls, self.solved, strict=True)]

@@ -116,6 +116,8 @@ def voting(context: Context, name: str, work: Path) -> dict[str, Any]:
     found: dict[str, Any] = {"method": name, "against": other, "fallback": section.fallback, "agreement": agreement}
     if name in recipe.evaluate.endpoints:
         found["engine"] = scores.server_of(recipe.evaluate, name)
+    if failed := sum("failed" in vote for item in items for vote in item.votes):
+        found["failed"] = failed
     found["curve"] = curve(items, section.votes, agreement)
     if other is not None:
         found["alone"] = answered_alone([item.alone for item in items if item.alone is not None])
