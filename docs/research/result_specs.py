@@ -1090,6 +1090,48 @@ CASCADE = Table(
 )
 
 
+@cache
+def votes() -> dict[int, dict[str, Any]]:
+    """What each number of votes of `cirf_subjects_after_cot` answers, with the seconds as a share of prose's; 0: prose."""
+    found = archived(ROOT / "results" / COMPARE).data["voting"]
+    took = {point["votes"]: point["mean_s"] for point in found["latency"]["votes"]}
+    return {
+        point["votes"]: point | {"time": took[point["votes"]] / took[0]}
+        for point in [*found["curve"], {"votes": 0, **found["alone"]}]
+    }
+
+
+def voting(cell: Callable[[dict[str, Any]], str]) -> Cell:
+    """A column of the table of votes; the line's first text is the number of votes."""
+    return lambda row: cell(votes()[int(str(row.texts[0]))])
+
+
+def against_prose(point: Mapping[str, Any]) -> str:
+    found = point.get("against")
+    return bounds(found["difference"], *found["interval"], strong=found["significant"]) if found else ""
+
+
+VOTES = Table(
+    "votes",
+    "votes",
+    {
+        "right, %": voting(lambda point: bounds(point["accuracy"], *point["interval"], sign="")),
+        "− `sft_cot`": voting(against_prose),
+        "tokens": voting(lambda point: f"{point['tokens']:.0f}"),
+        "time, share of `sft_cot`'s": voting(lambda point: f"{point['time']:.2f}"),
+        "with prose on disagreement, %": voting(
+            lambda point: f"{100 * point['fallback']['accuracy']:.1f}" if "fallback" in point else ""
+        ),
+    },
+    [
+        *(Line(str(count), of("cirf_subjects_after_cot"), texts=(str(count),)) for count in (1, 4, 8, 16)),
+        Line("`sft_cot`, one answer", PROSE, texts=("0",)),
+    ],
+    "n = 504, nine benchmarks; Wilson intervals; sign-flip test, bold: p < 0.05 after Holm's correction. "
+    "Time: 36 questions, one at a time.",
+)
+
+
 def use(label: str, what: str, first: Trained, second: Trained, tasks: Tasks, seeds: str, meaning: str) -> Line:
     """A difference of two methods for the table of uses."""
 
@@ -1294,8 +1336,8 @@ HELPS = findings(
         "a calculator while answering": lambda: (
             f"{plus(of('sft_cot_calculator'), PROSE)} for prose, {plus(of(BOTH[0]), of('cirf_full'))} for `cirf_full`"
         ),
-        "eight votes of `cirf_subjects_after_cot`": (
-            "+1.0 [-4.7, 6.7] against prose, in 0.23 of its time ([by hand](research/method.md#votes))"
+        "eight [votes](research/method.md#votes) of `cirf_subjects_after_cot`, nine benchmarks": lambda: (
+            f"{against_prose(votes()[8])} against prose, in {votes()[8]['time']:.2f} of its time"
         ),
         "[votes of three trainings](what-functional-tokens-are-good-for.md#a-cascade) of `cirf_subjects`, else prose": lambda: (
             f"{vote(ALL_DIFFER).replace('*', '')} against prose, at {voted()['ways'][ALL_DIFFER]['share of tokens']:.2f} "
@@ -1348,7 +1390,7 @@ TABLES = (
     *(SUMMARY, METHODS, PAIRS, tested("holm", TESTED, FIVE), tested("holm-others", TESTED_OTHERS, OTHERS)),
     *(BY_SEED, SHARES, over("over-seeds", FIVE), over("over-seeds-others", OTHERS), trainings(), CONTROLS),
     *(TARGETS, AGAINST, QUESTIONS, STATES, OUTSIDE, FROM_PROSE, SELF_FINDINGS, PRUNING, LEARNED),
-    *(HELPS, USES, CASCADE, DIAGNOSES, CODES),
+    *(HELPS, USES, CASCADE, VOTES, DIAGNOSES, CODES),
     *(GPU_SEEDS, GPU_PAIRS, AGAINST_PROSE, MACHINES, RATES, VALUE_TABLE, VARIED, TOKEN_LOSS, TOKEN_START),
     *(LATENT, BASELINE_TABLE, CODEBOOK, VARIANTS, scaled(), OUT_OF_DOMAIN, FEW_ROWS, COST),
 )
