@@ -97,12 +97,6 @@ class TestInChromium:
             gate.allow(1)
         page.wait(READY)
 
-    def test_votes_are_counted(self, page: Browser) -> None:
-        ask(page, "yes", votes="5", budget="1")
-        page.wait(DONE)
-        counts = [int(found) for found in re.findall(r": (\d+) of 5", shown(page, 0, ".ballot li"))]
-        assert sum(counts) == 5
-
     def test_results_can_be_left_out_and_options_are_put_by_letter(self, page: Browser, traces: ServedModel) -> None:
         page.run("document.getElementById('results').checked = false")
         ask(page, "Which?", options="cat\\ndog", budget="4")
@@ -133,7 +127,7 @@ class TestInChromium:
         for _ in range(8):
             page.press("Tab")
             reached.append(page.run("document.activeElement.id || document.activeElement.tagName"))
-        assert reached[:6] == ["question", "SUMMARY", "budget", "results", "calculator", "votes"]
+        assert reached[:6] == ["question", "SUMMARY", "budget", "results", "calculator"]
         unnamed = "[...document.querySelectorAll('input, textarea')].filter(e => !e.labels.length).length"
         assert page.run(unnamed) == 0
 
@@ -142,7 +136,7 @@ class TestInChromium:
     def test_it_fits_its_window(self, browser: Browser, server: Running, tmp_path: Path, width: int, dark: bool) -> None:
         browser.open(server.url, width=width, dark=dark)
         browser.wait(READY)
-        ask(browser, "What is 12 plus 7?", budget="6", votes="3")
+        ask(browser, "What is 12 plus 7?", budget="6")
         browser.wait(DONE)
         assert browser.run("document.documentElement.scrollWidth") <= width
         ground = browser.run("getComputedStyle(document.body).backgroundColor")

@@ -5,7 +5,6 @@ piece by piece it is what is shown at once, and each line comes as soon as it is
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -17,12 +16,10 @@ from hypothesis import strategies as st
 from running import Running, held, question
 
 from cirf.commands.ask import Lines
-from cirf.evaluation.self_consistency import Election, majority
 from cirf.lm.decoding.calculator import Calculator
-from cirf.lm.decoding.generate import Decoding, Output, generate_one, sample_many
+from cirf.lm.decoding.generate import Decoding, generate_one, sample_many
 from cirf.lm.decoding.trace_grammar import Steering
 from cirf.lm.prompt import prompt_text, stop_ids
-from cirf.serving.completions import same
 from cirf.serving.model import ServedModel
 
 QUESTIONS = ["Hi?", "What is 12 plus 7?", "Anna has 3 apples and buys 4 more. How many apples are there now?", "yes", "0 1 2" * 9]
@@ -160,58 +157,6 @@ def test_a_calculator_is_had_by_every_model(
     assert asked(server, name, "yes", extra_body={"cirf": {"calculator": True}})[2] == 1
     if name == "traces":
         assert asked(server, name, "yes", extra_body={"cirf": {"calculator": True, "budget": 1}})[2] == 1
-
-
-def test_votes_are_counted_and_the_majority_answers(server: Running, traces: ServedModel) -> None:
-    steered = {"budget": 1, "result_tokens": 1}
-    prompt = prompt_text(traces.tokenizer, "yes")
-    steer = traces.steer(Steering(**steered))
-    drawn = sample_many(traces.model, traces.tokenizer, prompt, 5, 12, Decoding(0.4, 0.9, 3, steer=steer))
-    answers = [traces.read(output.text, output.truncated).answer for output in drawn]
-    place, share = majority([answer or None for answer in answers], same)
-    asking = {"temperature": 0.4, "top_p": 0.9, "seed": 3, "max_tokens": 5, "cirf": {"votes": 12, **steered}}
-    summary = server.chat(question("yes", **asking))[2]
-    ballot = summary["cirf"]["votes"]
-    assert place is not None and summary["choices"][0]["message"]["content"] == answers[place] and len(summary["choices"]) == 1
-    assert ballot["asked"] == 12 == ballot["unread"] + ballot["left"] + sum(one["count"] for one in ballot["counts"])
-    election, last = _elected(drawn, answers, same)
-    given = round(election.majority().share * 12)
-    assert ballot["counts"][0] == {"answer": answers[place], "count": given} and given <= round(share * 12)
-    assert summary["usage"]["completion_tokens"] == sum(min(output.tokens, last) for output in drawn)
-    with server.client() as client:
-        asking = {key: value for key, value in asking.items() if key != "cirf"} | {"extra_body": {"cirf": asking["cirf"]}}
-        chunks = list(client.chat.completions.create(**question("yes", stream=True), **asking))
-    assert "".join(choice.delta.content or "" for chunk in chunks for choice in chunk.choices) == answers[place]
-    assert chunks[-1].cirf["votes"] == ballot
-
-
-def test_votes_that_could_change_nothing_are_left(server: Running, traces: ServedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    stops = [*stop_ids(traces.model, traces.tokenizer), *range(100, 160)]  # so that answers end early, and not all at once
-    for module in ("lm.decoding.generate", "serving.completions", "serving.engine"):
-        monkeypatch.setattr(f"cirf.{module}.stop_ids", lambda model, tokenizer: stops)
-    monkeypatch.setattr("cirf.serving.completions.same", lambda one, other: True)
-    prompt = prompt_text(traces.tokenizer, "yes")
-    drawn = sample_many(traces.model, traces.tokenizer, prompt, 16, 7, Decoding(1.5, 1.0, 1))
-    answers = [traces.read(output.text, output.truncated).answer for output in drawn]
-    election, last = _elected(drawn, answers, lambda one, other: True)
-    left = sum(output.tokens > last for output in drawn)
-    assert left
-    summary = server.chat(question("yes", temperature=1.5, top_p=1.0, seed=1, max_tokens=16, cirf={"votes": 7}))[2]
-    ballot = summary["cirf"]["votes"]
-    assert ballot["left"] == left and ballot["counts"][0]["count"] == round(election.majority().share * 7)
-    assert summary["usage"]["completion_tokens"] == sum(min(output.tokens, last) for output in drawn)
-    assert summary["choices"][0]["finish_reason"] == "stop"
-
-
-def _elected(drawn: Sequence[Output], answers: Sequence[str], same: Callable[[str, str], bool]) -> tuple[Election, int]:
-    """The votes that are needed, and the most tokens of one: all that end with the same token are given at once."""
-    election, last = Election(len(drawn), same), 0
-    while not election.settled:
-        last += 1
-        for number, output in enumerate(drawn):
-            if output.tokens == last:
-                election.give(number, answers[number] or None)
-    return election, last
 
 
 def test_every_functional_token_is_explained(server: Running, traces: ServedModel) -> None:

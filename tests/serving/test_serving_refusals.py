@@ -54,9 +54,8 @@ def check(summary: Any) -> dict[str, Any]:
         ({"temperature": float("nan")}, 400, "invalid_request", "temperature"),
         ({"top_p": 0}, 400, "invalid_request", "top_p"),
         ({"max_tokens": 0}, 400, "invalid_request", "max_tokens"),
-        ({"n": 33}, 400, "too_many_answers", "n or cirf.votes"),
+        ({"n": 33}, 400, "too_many_answers", "n"),
         ({"seed": 2**70}, 400, "invalid_request", "seed"),
-        ({"n": 2, "cirf": {"votes": 2}}, 400, "invalid_request", None),
         ({"tools": [{"type": "function"}]}, 400, "invalid_request", None),
         ({"stop": ["x"]}, 400, "invalid_request", None),
         ({"response_format": {"type": "json_object"}}, 400, "invalid_request", None),
@@ -64,7 +63,6 @@ def check(summary: Any) -> dict[str, Any]:
         ({"cirf": {"budget": -1}}, 400, "invalid_request", "cirf.budget"),
         ({"cirf": {"at_most": {"1": -1}}}, 400, "invalid_request", "cirf.at_most.1"),
         ({"cirf": {"at_most": {"9": 1}}}, 400, "unknown_code", "cirf.at_most"),
-        ({"cirf": {"votes": 4}, "temperature": 0}, 400, "invalid_votes", "temperature"),
         ({"model": "prose", "cirf": {"budget": 2}}, 400, "not_functional", "cirf"),
         ({"model": "prose", "cirf": {"explain": True}}, 400, "not_functional", "cirf.explain"),
     ],
@@ -261,7 +259,7 @@ def test_one_that_cannot_be_answered_does_not_fail_the_others(
 def test_limits_are_positive() -> None:
     with pytest.raises(CirfError, match="the limit queue is 0"):
         Limits(queue=0)
-    with pytest.raises(CirfError, match="no more than 4 answers are decoded together"):
+    with pytest.raises(CirfError, match="no more than 4 are decoded together"):
         Limits(batch=4)
 
 

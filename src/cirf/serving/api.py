@@ -23,25 +23,30 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI, Request, Response
+from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
+from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
+import cirf
 from cirf.errors import CirfError
 from cirf.lm.decoding.trace_grammar import Steering, check_codes
 from cirf.lm.prompt import conversation_text, encode
-from cirf.serving import answers
 from cirf.serving.completions import Completion
 from cirf.serving.engine import BatchSettings, Busy, Closing, Engine, Job
 from cirf.serving.limits import Limits
 from cirf.serving.model import ServedModel
 from cirf.serving.reading import choices
-from cirf.serving.schemas import ChatRequest, DescribedApp
+from cirf.serving.schemas import ChatRequest
 from cirf.serving.server import Guard, Refusal
 
 _log = logging.getLogger("cirf.serving")
+_REFUSED: dict[int | str, dict[str, Any]] = {
+    "4XX": {"description": "Refused, in the form of OpenAI's errors."},
+    "5XX": {"description": "Too busy, too late, being stopped, or a fault; the server's log says more."},
+}
 
 
 def build(models: Sequence[ServedModel], limits: Limits, key: str | None, local: bool) -> Guard:
@@ -59,33 +64,35 @@ def build(models: Sequence[ServedModel], limits: Limits, key: str | None, local:
         await asyncio.to_thread(engine.stop)
         readers.shutdown()
 
-    app = DescribedApp(list(by_name), limits, key is not None, lifespan)
-
+    app = FastAPI(
+        title="cirf serve", version=cirf.__version__, docs_url=None, redoc_url=None, lifespan=lifespan, responses=_REFUSED
+    )
+    keyed = [Depends(HTTPBearer(auto_error=False))] if key is not None else []  # for the description; the guard checks the key
     _answer_errors(app)
 
-    @app.get("/", response_class=HTMLResponse, **app.documented(None, keyed=False))
+    @app.get("/", response_class=HTMLResponse)
     async def page() -> Response:
         """A page to try the models on."""
         html = render()
         return Response(html, media_type="text/html", headers={"Content-Security-Policy": policy(html)})
 
-    @app.get("/health", **app.documented(answers.Health, keyed=False))
+    @app.get("/health")
     async def health() -> dict[str, Any]:
         """Whether there is a server, and how busy it is."""
         return {"status": "ok", "models": list(by_name), "waiting": engine.waiting, "running": engine.running}
 
-    @app.get("/v1/models", **app.documented(answers.Models))
+    @app.get("/v1/models", dependencies=keyed)
     async def listed() -> dict[str, Any]:
         """The models that are served."""
         return {"object": "list", "data": [about(served, served is models[0]) for served in models]}
 
-    @app.get("/v1/models/{name:path}", **app.documented(answers.Model, 404))
+    @app.get("/v1/models/{name:path}", dependencies=keyed)
     async def one(name: str) -> dict[str, Any]:
         """One of them."""
         served = find(by_name, name)
         return about(served, served is models[0])
 
-    @app.post("/v1/chat/completions", **app.documented(answers.Completion, 400, 404, 429, 504))
+    @app.post("/v1/chat/completions", dependencies=keyed, responses={200: {"content": {"text/event-stream": {}}}})
     async def chat(request: Request, body: ChatRequest) -> Response:
         """A conversation's next message, whole or as a stream."""
         loop = asyncio.get_running_loop()
@@ -98,7 +105,7 @@ def build(models: Sequence[ServedModel], limits: Limits, key: str | None, local:
 async def _answer(request: Request, body: ChatRequest, job: Job, engine: Engine, limits: Limits) -> Response:
     """A job's response, whole or as a stream; `Refusal` if it is not accepted."""
     waiting = JobWait(job, limits, engine)
-    completion = Completion(job, body.cirf.votes > 1)
+    completion = Completion(job)
     try:
         engine.submit(job)
     except Busy as busy:
@@ -112,8 +119,7 @@ async def _answer(request: Request, body: ChatRequest, job: Job, engine: Engine,
         if body.stream:
             usage = body.stream_options is not None and body.stream_options.include_usage
             return Stream(job, _events(job, completion, waiting, body.cirf.explain, usage))
-        completion.close()
-        return JSONResponse(completion.whole(await waiting.explained(completion, body.cirf.explain)))
+        return JSONResponse(completion.whole(await waiting.explained(body.cirf.explain)))
     except BaseException:
         job.cancel()
         raise
@@ -156,7 +162,6 @@ def _about(served: ServedModel, main: bool, limits: Limits, since: int) -> dict[
         "functional": bool(served.functions),
         "labels": labels,
         "answer_tokens": min(served.cap, limits.answer),
-        "votes": limits.votes,
     }
     entry = {"id": served.name, "object": "model", "created": since, "owned_by": "cirf"}
     return entry | {"max_model_len": min(served.context, limits.prompt + limits.answer), "cirf": own}
@@ -210,17 +215,15 @@ class JobWait:
         finally:
             gone.cancel()
 
-    async def explained(self, completion: Completion, wanted: bool) -> list[Any] | None:
+    async def explained(self, wanted: bool) -> list[Any] | None:
         """The probabilities of the functional tokens of each choice; ``None`` if not requested."""
-        if not wanted:
-            return None
-
         job, served = self._job, self._job.served
-        assert served.names is not None
-        names, written = served.names, [job.made[place] for place in completion.places()]
+        if not wanted or served.names is None:
+            return None
+        names = served.names
 
         def look() -> list[Any]:
-            return [choices(served.model, served.tokenizer, job.ids, made, names) for made in written]
+            return [choices(served.model, served.tokenizer, job.ids, made, names) for made in job.made]
 
         return await asyncio.wrap_future(self._engine.call(look))
 
@@ -244,14 +247,13 @@ async def _events(job: Job, completion: Completion, waiting: JobWait, explain: b
     try:
         while True:
             over = job.over
-            for chunk in completion.news():
+            for chunk in completion.news(over):
                 yield _event(chunk)
             if over:
                 break
             await waiting.change()
         waiting.check()
-        completion.close()
-        for chunk in completion.ending(await waiting.explained(completion, explain), usage):
+        for chunk in completion.ending(await waiting.explained(explain), usage):
             yield _event(chunk)
     except Refusal as refusal:
         yield _event(refusal.body)
@@ -313,10 +315,9 @@ _LONGEST_TOKEN = 32  # characters a token has at most on average, in any text th
 def job_of(request: ChatRequest, served: ServedModel, limits: Limits) -> Job:
     """The job of a request; takes as long as tokenising the conversation. `Refusal` if it is not possible. A request for more
     tokens than an answer may have, or than the context holds after the prompt, gets as many as are allowed."""
-    count = max(request.n, request.cirf.votes)
-    if count > limits.votes:
-        raise Refusal(400, f"at most {limits.votes} answers to one question", "too_many_answers", "n or cirf.votes")
-    how = _how(request, served, count)
+    if request.n > limits.answers:
+        raise Refusal(400, f"at most {limits.answers} answers to one question", "too_many_answers", "n")
+    how = _how(request, served)
     messages = [message.plain for message in request.messages]
     most = min(limits.prompt, served.context - 1)
     if sum(len(message["content"]) for message in messages) > _LONGEST_TOKEN * most:
@@ -331,16 +332,14 @@ def job_of(request: ChatRequest, served: ServedModel, limits: Limits) -> Job:
     tokens = request.max_completion_tokens or request.max_tokens or served.cap
     cap = min(tokens, limits.answer, served.context - len(ids))
     seed = random.getrandbits(32) if request.seed is None else request.seed
-    return Job(served, prompt, ids, how, cap, seed=seed, count=count, streamed=request.stream)
+    return Job(served, prompt, ids, how, cap, seed=seed, count=request.n, streamed=request.stream)
 
 
-def _how(request: ChatRequest, served: ServedModel, count: int) -> BatchSettings:
-    """Temperature and nucleus as requested, else the recipe's: those of its votes where several answers are sampled."""
-    usual: Any = served.limits.voting if count > 1 else served.limits
+def _how(request: ChatRequest, served: ServedModel) -> BatchSettings:
+    """Temperature and nucleus as requested, else the recipe's: those of its votes for several answers."""
+    usual: Any = served.limits.voting if request.n > 1 else served.limits
     temperature = usual.temperature if request.temperature is None else request.temperature
     top_p = usual.top_p if request.top_p is None else request.top_p
-    if request.cirf.votes > 1 and temperature == 0:
-        raise Refusal(400, "votes at temperature 0 are all alike; give one above 0, or none", "invalid_votes", "temperature")
     steered = request.cirf.steered
     if served.names is None and (steered or request.cirf.explain):
         named = "cirf.explain" if not steered else "cirf"

@@ -47,10 +47,10 @@ class Job:
     """One request: ``count`` answers to one conversation.
 
     Set by the caller: ``prompt`` is rendered, ``ids`` its tokens, ``cap`` the most tokens of an answer (the end token included);
-    ``changed`` is called from the engine's thread, with every token if ``streamed``, and always once all is finished; so is
-    ``enough``, with the number of a finished answer, and returns whether the others may be dropped. Set by the engine: the tokens
-    of each answer (``made``), why each ended (``ends``: ``stop``, ``length`` or ``left``, ``None``: not yet, or cancelled), when
-    work on it began, gave its first token and ended (`time.perf_counter`), the answers in its batch, and the error, if any.
+    ``changed`` is called from the engine's thread, with every token if ``streamed``, and always once all is finished. Set by the
+    engine: the tokens of each answer (``made``), why each ended (``ends``: ``stop`` or ``length``, ``None``: not yet, or
+    cancelled), when work on it began, gave its first token and ended (`time.perf_counter`), the answers in its batch, and the
+    error, if any.
     """
 
     served: ServedModel
@@ -62,7 +62,6 @@ class Job:
     count: int = 1
     streamed: bool = False
     changed: Callable[[], None] = lambda: None
-    enough: Callable[[int], bool] = lambda place: _never(place)
     cancelled: bool = False
     made: list[list[int]] = field(default_factory=list)
     ends: list[str | None] = field(default_factory=list)
@@ -212,7 +211,6 @@ class Engine:
 
         def step(rows: Sequence[int], tokens: Sequence[int]) -> list[bool]:
             touched: dict[Job, None] = {}
-            ended: list[tuple[Job, int]] = []
             for row, token in zip(rows, tokens, strict=True):
                 job, place = owners[row]
                 if not job.cancelled:
@@ -220,11 +218,6 @@ class Engine:
                     made.append(token)
                     job.ends[place] = "stop" if token in stops else "length" if len(made) >= job.cap else None
                     touched[job] = None
-                    if job.ends[place]:
-                        ended.append((job, place))
-            for job, place in ended:
-                if _enough(job, place):
-                    job.ends = [end or "left" for end in job.ends]
             for job in touched:
                 job.first = job.first or time.perf_counter()
                 if all(job.ends):
@@ -244,21 +237,8 @@ class Engine:
 
 def _end(job: Job) -> None:
     job.ended = time.perf_counter()
-    notify, job.changed, job.enough = job.changed, _nothing, _never  # breaks the reference cycle with the waiting caller
+    notify, job.changed = job.changed, _nothing  # breaks the reference cycle with the waiting caller
     notify()
-
-
-def _enough(job: Job, place: int) -> bool:
-    """Whether the job's other answers may be dropped; an error in the check counts as no and does not stop the batch."""
-    try:
-        return job.enough(place)
-    except Exception:
-        _log.exception("an answer could not be counted")
-        return False
-
-
-def _never(place: int) -> bool:
-    return False
 
 
 def _nothing() -> None:

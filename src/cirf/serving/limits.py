@@ -9,18 +9,18 @@ from cirf.errors import CirfError
 
 @dataclass(frozen=True)
 class Limits:
-    """``body``: most bytes of a request; ``prompt`` and ``answer``: most tokens of a conversation and of one answer; ``votes``:
-    most answers to one question; ``batch``: most answers decoded together, and ``batch_tokens``: most tokens, padding and what
-    is still to be written included, that those may hold (a request by itself always may); ``queue``: most answers that wait;
-    ``requests``: most requests that are open at once; ``seconds``: longest time of a request, waiting included; ``slow``: seconds
-    a client has to send its request, and to take what is sent to it; ``drain``: seconds that a server which is being stopped
-    gives to what it is answering.
+    """``body``: most bytes of a request; ``prompt`` and ``answer``: most tokens of a conversation and of one answer;
+    ``answers``: most answers to one question; ``batch``: most answers decoded together, and ``batch_tokens``: most tokens,
+    padding and what is still to be written included, that those may hold (a request by itself always may); ``queue``: most
+    answers that wait; ``requests``: most requests that are open at once; ``seconds``: longest time of a request, waiting
+    included; ``slow``: seconds a client has to send its request, and to take what is sent to it; ``drain``: seconds that a server
+    which is being stopped gives to what it is answering.
     """
 
     body: int = 256 * 1024
     prompt: int = 4096
     answer: int = 1024
-    votes: int = 32
+    answers: int = 32
     batch: int = 32
     batch_tokens: int = 65536
     queue: int = 256
@@ -33,5 +33,5 @@ class Limits:
         for one in fields(self):
             if getattr(self, one.name) <= 0:
                 raise CirfError(f"the limit {one.name} is {getattr(self, one.name)}; give more than 0")
-        if self.votes > self.batch:
-            raise CirfError(f"{self.votes} votes are allowed, but no more than {self.batch} answers are decoded together")
+        if self.answers > self.batch:
+            raise CirfError(f"{self.answers} answers are allowed, but no more than {self.batch} are decoded together")

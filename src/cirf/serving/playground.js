@@ -84,7 +84,6 @@ class Column {
     if (apart && (answer || !cut)) this.shown(".final").querySelector("output").textContent = answer || "no answer was written";
     this.cut = cut;
     this.own = own;
-    if (own.votes) this.ballot(own.votes);
     if (explain?.length) this.meaning(explain);
   }
 
@@ -92,14 +91,6 @@ class Column {
     const speed = `${usage.completion_tokens} tokens in ${seconds(this.own.seconds)}`;
     const waited = this.own.waited_seconds > 0.1 ? `, after waiting ${seconds(this.own.waited_seconds)}` : "";
     this.fact(speed + waited + (this.cut ? "; truncated at the cap" : ""));
-  }
-
-  ballot(votes) {
-    const list = this.shown(".ballot").querySelector("ol");
-    const short = (text) => (text.length > 80 ? `${text.slice(0, 80)}…` : text);
-    for (const { answer, count } of votes.counts) list.append(make("li", `${short(answer)}: ${count} of ${votes.asked}`));
-    if (votes.unread) list.append(make("li", `no answer: ${votes.unread} of ${votes.asked}`));
-    if (votes.left) list.append(make("li", `not needed any more: ${votes.left} of ${votes.asked}`));
   }
 
   meaning(tokens) {
@@ -144,10 +135,7 @@ function asked(model) {
     messages: [{ role: "user", content: [find("question").value.trim(), ...lettered].join("\n") }],
     stream: true,
     stream_options: { include_usage: true },
-    cirf: {
-      votes: Math.min(model.cirf.votes, Math.max(1, find("votes").valueAsNumber || 1)),
-      calculator: find("calculator").checked,
-    },
+    cirf: { calculator: find("calculator").checked },
   };
   if (model.cirf.functional) {
     const budget = find("budget").valueAsNumber;
@@ -219,7 +207,6 @@ async function load() {
   }
   models = (await response.json()).data;
   find("who").textContent = models.map((model) => model.id).join(" and ");
-  find("votes").max = models[0].cirf.votes;
   for (const part of document.querySelectorAll(".functional")) part.hidden = !models.some((model) => model.cirf.functional);
   find("ask").disabled = false;
 }
