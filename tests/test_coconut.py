@@ -108,7 +108,7 @@ def test_a_run_trains_answers_votes_and_is_timed(run: Path) -> None:
     assert not (run / "models" / "none" / "latent.json").exists()
     timed = json.loads((run / "latency" / "timings.json").read_text())["methods"]
     assert set(timed) == {"coconut", "none", "drawn", "sft_cot"}
-    assert (run / "voting-latency" / "coconut" / "timings.json").is_file()
+    assert (run / "voting" / "coconut" / "voting.json").is_file()
     assert len(_rows(run, "coconut")) == 8 and all(row["prompt"] for row in _rows(run, "coconut"))
 
 

@@ -122,7 +122,7 @@ def test_a_run_trains_answers_votes_and_is_timed(run: Path) -> None:
     other = json.loads((run / "models/other/latent.json").read_text())
     assert (other["count"], other["after"], other["projector"]) == (2, "", 8)
     assert "codi" in json.loads((run / "latency" / "timings.json").read_text())["methods"]
-    assert (run / "voting-latency/codi/timings.json").is_file() and len(_rows(run, "codi")) == 8
+    assert (run / "voting/codi/voting.json").is_file() and len(_rows(run, "codi")) == 8
     taught = read_rows(run / "models/codi/sft.jsonl")
     assert all(row["prompt"].endswith("<latent>") and "The answer is: " in row["completion"] for row in taught)
 

@@ -1,4 +1,4 @@
-"""Votes in a whole run: what is drawn, kept, timed, compared with, and written on the page."""
+"""Votes in a whole run: what is drawn, kept, compared with, and written on the page."""
 
 from __future__ import annotations
 
@@ -14,16 +14,11 @@ import tinyrun
 import yaml
 
 from cirf.evaluation import engines
-from cirf.evaluation.self_consistency import with_fallback
 from cirf.lm.backbone import load_model
 from cirf.lm.decoding import generate as decode
-from cirf.recipe.load import load
 from cirf.recipe.schema import Backbone
-from cirf.report.page import percent, seconds, tokens
-from cirf.stages import timing, votes
-from cirf.stages.context import Context
+from cirf.report.page import percent, tokens
 from cirf.store.jsonl import read_rows
-from cirf.store.run_folder import RunFolder
 
 OWN = ("--protocol", "own", "--quiet", "--limit", "4")
 OWN += ("--set", "evaluate.voting.problems=3", "--set", "evaluate.max_completion_tokens=12")
@@ -163,53 +158,6 @@ def test_votes_must_be_of_a_method_that_is_there(finished: Path, tmp_path: Path)
         assert said in tinyrun.cirf("evaluate", finished, *arguments, "--protocol", "own", "--out", tmp_path / "out").error()
 
 
-def context(finished: Path, **keys: Any) -> Context:
-    """The finished run, asked for votes."""
-    recipe = load(str(finished / "recipe.yaml"))
-    voting = recipe.evaluate.voting.model_copy(update={"votes": (1, 2), **keys.pop("voting", {})})
-    section = recipe.evaluate.model_copy(update={"voting": voting, **keys})
-    return Context(recipe.model_copy(update={"evaluate": section}), RunFolder(finished))
-
-
-def test_the_fallback_is_timed_as_its_answers_were_drawn(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn: list[tuple[float, float]] = []
-    answer = decode.generate_one
-
-    def watched(model: Any, tokenizer: Any, prompt: str, cap: int, *more: Any, **named: Any) -> Any:
-        drawn.append((more[0].temperature, more[0].top_p))
-        return answer(model, tokenizer, prompt, cap, *more, **named)
-
-    monkeypatch.setattr(decode, "generate_one", watched)
-    votes.latency(context(finished, voting={"fallback": "cot"}), "cirf_full", tmp_path / "greedy")
-    assert set(drawn) == {(0.0, 1.0)}
-    drawn.clear()
-    sampled = context(finished, voting={"fallback": "cot"}, temperature=0.6, top_p=0.9)
-    votes.latency(sampled, "cirf_full", tmp_path / "sampled")
-    assert set(drawn) == {(0.6, 0.9)}
-
-
-def test_one_checkpoint_is_loaded_once(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded: list[str] = []
-    load_one = timing.load
-    monkeypatch.setattr(timing, "load", lambda *given: (loaded.append(str(given[1])), load_one(*given))[1])
-    asked = context(finished, voting={"method": "direct", "fallback": "cot"})
-    votes.latency(asked, "direct", tmp_path / "one")
-    assert len(loaded) == 1
-    votes.latency(asked, "cirf_full", tmp_path / "two")
-    assert len(loaded) == 3
-
-
-def test_what_another_machine_began_to_time_is_timed_anew_and_said(
-    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = context(finished, voting={"fallback": "cot"})
-    assert votes.latency(asked, "cirf_full", tmp_path) == {"rows": 3}
-    monkeypatch.setattr(timing, "facts", lambda context: {"engine": "another"})
-    said = votes.latency(asked, "cirf_full", tmp_path)
-    assert said["rows"] == 3 and "3 answers that were timed before on another engine" in said["notes"][0]
-    assert json.loads((tmp_path / "timings.json").read_text())["engine"] == "another"
-
-
 @pytest.mark.slow
 def test_the_page_shows_what_the_stages_found(finished: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
@@ -231,13 +179,10 @@ def test_the_page_shows_what_the_stages_found(finished: Path, tmp_path: Path) ->
     kept = tinyrun.artefacts(out)
     assert json.loads(tinyrun.cirf(*arguments).out) == report and tinyrun.artefacts(out) == kept
     found = json.loads((out / "voting" / "cirf_full" / "voting.json").read_text())
-    timed = json.loads((out / "voting-latency" / "cirf_full" / "timings.json").read_text())
     assert found["against"] == "cot" and found["fallback"] is None  # compared with, without falling back
     rows = read_rows(out / "evaluation" / "cot" / "sums.jsonl")[:3]
     assert found["alone"]["accuracy"] == sum(row["correct"] for row in rows) / 3 and found["alone"]["n"] == 3
     table = _table((out / "report.html").read_text(), "Votes")
-    times = {point["votes"]: point for point in timed["votes"]}
-    assert list(times) == [1, 2, 4, 0]
     for cells, point in zip(table, [*found["curve"], found["alone"] | {"votes": 0}], strict=True):
         low, high = point["interval"]
         assert cells["Votes"] == (str(point["votes"]) if point["votes"] else "CoT, untrainedone answer")
@@ -245,27 +190,19 @@ def test_the_page_shows_what_the_stages_found(finished: Path, tmp_path: Path) ->
         assert cells["95 % interval"] == f"{100 * low:.1f} to {percent(high)}"
         assert (cells["Unparsed"], cells["Truncated"]) == (percent(point["unparsed"]), percent(point["truncated"]))
         assert cells["Tokens"] == tokens(point["tokens"])
-        time = times[point["votes"]]
-        assert (cells["Time, mean"], cells["p50"], cells["p95"]) == tuple(seconds(time[k]) for k in ("mean_s", "p50_s", "p95_s"))
-        low, high = time["mean_s_interval"]
-        assert cells["Time, 95 % interval"] == f"{seconds(low)} to {seconds(high)}"
     page = (out / "report.html").read_text()
     section = page[page.index('id="voting"') : page.index("</section>", page.index('id="voting"'))]
-    assert timed["engine"] in section and "2 questions" in section and "float32" in section
-    assert "Accuracy by number of votes" in section and "seconds an answer" in section
+    assert "Accuracy by number of votes" in section and "tokens an answer" in section
 
     before = tinyrun.stages(out)
     more = ("--set", "evaluate.voting.fallback=cot", "--set", "evaluate.voting.agreement=1")
     assert tinyrun.cirf(*arguments, *more).code == 0
-    assert tinyrun.remade(before, tinyrun.stages(out)) == {"voting/cirf_full", "voting-latency/cirf_full"}  # until all agree
+    assert tinyrun.remade(before, tinyrun.stages(out)) == {"voting/cirf_full"}
     curve = json.loads((out / "voting" / "cirf_full" / "voting.json").read_text())["curve"]
-    timed = json.loads((out / "voting-latency" / "cirf_full" / "timings.json").read_text())
-    assert timed["agreement"] == 1.0
-    joint = with_fallback(timed["rows"], 1.0)
     for cells, point in zip(_table((out / "report.html").read_text(), "Votes with fallback"), curve, strict=True):
         assert cells["Accuracy"] == percent(point["fallback"]["accuracy"])
         assert cells["Falls back"] == percent(point["fallback"]["share"])
-        assert cells["Tokens"] == tokens(point["fallback"]["tokens"]) and cells["Time, mean"] == seconds(joint[point["votes"]])
+        assert cells["Tokens"] == tokens(point["fallback"]["tokens"])
 
 
 def _table(page: str, label: str) -> list[dict[str, str]]:
@@ -278,20 +215,3 @@ def _table(page: str, label: str) -> list[dict[str, str]]:
     body = tree.find("tbody")
     assert body is not None
     return [dict(zip(head, ["".join(cell.itertext()).strip() for cell in row], strict=True)) for row in body]
-
-
-def test_seconds_until_another_agreement_was_settled_are_not_reported(finished: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    summary = ["evaluate", finished, "--votes", "2", *OWN, "--out", out, "--set", "evaluate.latency_questions=1"]
-    summary += ["--set", "evaluate.voting.fallback=cot"]
-    assert tinyrun.cirf(*summary).code == 0
-    recipe = yaml.safe_load((out / "recipe.yaml").read_text())
-    methods = {"cirf_full", "cot"}
-    from cirf.report.data.collect import read_voting
-    from cirf.store.view import RunView
-
-    path = out / "voting-latency" / "cirf_full" / "timings.json"
-    for agreement, seen in ((0.5, True), (0.75, False), (None, False)):
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"agreement": agreement}))
-        found = read_voting(RunView(out), recipe, methods)
-        assert found is not None and (found["latency"] is not None) == seen

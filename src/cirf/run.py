@@ -10,7 +10,7 @@ Variants trained by reward: problems and models/START -> models/VARIANT.
 
 Methods that prepare their own rows do so in between: segments -> prepared/METHOD -> models/METHOD.
 
-Where a recipe asks for votes: models/METHOD -> votes/METHOD -> voting/METHOD, and voting-latency/METHOD from the models.
+Where a recipe asks for votes: models/METHOD -> votes/METHOD -> voting/METHOD.
 
 Methods whose traces are compressed (3.4) come one round later: traces and models/cirf_full -> compression/SELECTOR ->
 compressed/METHOD -> models/METHOD.

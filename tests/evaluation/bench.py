@@ -1,5 +1,4 @@
-"""An engine that needs no model: it writes down who is asked what, and its clock (``now``, for what it does not time itself) is
-what a test says."""
+"""An engine that needs no model: it writes down who is asked what, and its seconds are what a test says."""
 
 from __future__ import annotations
 
@@ -25,13 +24,10 @@ class Bench:
         device: str = "a device",
         stop: int | None = None,
         seconds: Callable[[int], float] = float,
-        say: Callable[[str, int], str] = lambda prompt, place: "7",
     ) -> None:
-        self.say, self.clock = say, 0.0
         self.groups, self.together, self.device, self.stop, self.seconds = groups, together, device, stop, seconds
         self.calls: list[tuple[str, Any, int]] = []
         self.loads: list[tuple[str, ...]] = []
-        self.sampled: list[tuple[str, str, int]] = []
         self.runs: list[int] = []
 
     def facts(self) -> dict[str, Any]:
@@ -56,22 +52,6 @@ class Bench:
     def one(self, method: str, prompt: str, cap: int, run: int = 0) -> Timed:
         self.runs.append(run)
         return Timed(7, self._called(method, prompt, cap), 0.25)
-
-    def now(self) -> float:
-        return self.clock
-
-    def sample(
-        self, method: str, prompt: str, cap: int, count: int, enough: Callable[[dict[int, Timed]], bool]
-    ) -> tuple[dict[int, Timed], int]:
-        """Votes are finished one after the other."""
-        self.clock += self._called(method, prompt, cap)
-        finished: dict[int, Timed] = {}
-        for place in range(count):
-            finished[place] = Timed(7, 0.0, None, self.say(prompt, place))
-            if enough(finished):
-                break
-        self.sampled.append((method, prompt, len(finished)))
-        return finished, 7 * count
 
     def memory(self, method: str) -> dict[str, int | None]:
         return {"weights_bytes": 100, "growth_bytes": len(self.calls) if self.device == "cuda" else None}

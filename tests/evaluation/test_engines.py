@@ -50,7 +50,7 @@ VOTING = ("--protocol", "own", "--limit", "4", "--set", "evaluate.voting.problem
 
 
 def test_votes_of_a_server_are_read_as_those_of_the_model_here(finished: Path, tmp_path: Path) -> None:
-    likeliest = ("--set", "evaluate.voting.top_p=0.000001", "--set", "evaluate.latency_questions=1")  # whatever the seed
+    likeliest = ("--set", "evaluate.voting.top_p=0.000001")  # whatever the seed
 
     def voted(name: str, votes: str, *more: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         out = tmp_path / name
@@ -67,7 +67,6 @@ def test_votes_of_a_server_are_read_as_those_of_the_model_here(finished: Path, t
         served = voted("served", "1,3", *endpoint)
     assert served == (here, curve | {"engine": f"{model} at {running.url}/v1"})
     assert served[1]["engine"] in (tmp_path / "served" / "report.html").read_text()
-    assert not (tmp_path / "served" / "voting-latency").exists() and (tmp_path / "here" / "voting-latency").exists()
     fewer, _ = voted("served", "2", *endpoint)  # the server is gone, and not needed
     assert [row["votes"] for row in fewer] == [row["votes"][:2] for row in here]
 
@@ -249,14 +248,6 @@ def test_the_check_of_a_model_asks_no_server(finished: Path, tmp_path: Path) -> 
         )  # fmt: skip
     assert said.code == 0 and not server.asked, said.err
     assert (run / "checks" / "cirf_full" / "check.json").is_file()
-
-
-def test_votes_compared_with_a_server_are_not_timed(finished: Path, tmp_path: Path) -> None:
-    asked = ("--set", endpoints("cot", "http://localhost:1/v1"), "--set", "evaluate.voting.votes=[2]")
-    said = tinyrun.cirf("run", finished.parent / "recipe.yaml", "--out", tmp_path / "out", "--dry-run", "--json", *asked)
-    assert said.code == 0, said.err
-    stages = [row["stage"] for row in json.loads(said.out)["stages"]]
-    assert "voting/cirf_full" in stages and "voting-latency/cirf_full" not in stages
 
 
 def test_as_many_requests_are_under_way_as_the_endpoint_says(finished: Path, tmp_path: Path) -> None:

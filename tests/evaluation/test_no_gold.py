@@ -22,7 +22,6 @@ from hypothesis import strategies as st
 
 from cirf import methods, tasks
 from cirf.evaluation import harness, latency
-from cirf.evaluation import self_consistency as vote_times
 from cirf.evaluation import self_consistency as votes
 from cirf.export import formats as lm_evaluation
 from cirf.methods.base import Method
@@ -77,11 +76,6 @@ def asked(method: Method, test: dict[str, list[Problem]]) -> dict[str, list[Any]
             lm_evaluation.write_task(work / "harness", name, put[name], problems, "generate", method, SECTION)
         exported = [row["prompt"] for path in sorted(work.glob("harness/*.jsonl")) for row in read_rows(path)]
     found: dict[str, list[Any]] = {"accuracy": given_to, "votes": voted_on, "lm-eval": exported}
-    bench = Bench(["2", vote_times.ALONE])
-    vote_times.measure(
-        vote_times.VoteTiming(method, method, [2]), harness.Questions(put, test), bench, SECTION, 1, SILENT, now=bench.now
-    )
-    found["seconds of votes"] = [prompts for _, prompts, _ in bench.calls]
     bench = Bench([method.name])
     latency.measure({method.name: method}, put, test, bench, SECTION, 1, SILENT)
     found["latency"] = [prompts for _, prompts, _ in bench.calls]

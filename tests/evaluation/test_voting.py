@@ -1,36 +1,26 @@
-"""Majorities, and what numbers of votes are worth. Seconds of votes: every number of them in turn on the same questions, in an
-order that no drift favours.
-"""
+"""Majorities, and what numbers of votes are worth."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
-from bench import Bench
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cirf.errors import CirfError
-from cirf.evaluation.harness import Questions
 from cirf.evaluation.self_consistency import (
-    Election,
-    Majority,
     Sampler,
     VotedQuestion,
     VoteSource,
-    VoteTiming,
     answered_alone,
     curve,
     decide,
     draw_votes,
     majority,
-    measure,
-    with_fallback,
 )
 from cirf.methods import get
 from cirf.progress import SILENT
@@ -139,63 +129,6 @@ def test_each_number_of_votes_is_compared_with_the_one_answer() -> None:
     }  # fmt: skip
 
 
-# When further votes cannot change the result: checked by trying all possible votes
-
-ANSWERS = st.lists(st.sampled_from(["1", "2", "3", None]), min_size=1, max_size=5)
-
-
-def same(one: str, other: str) -> bool:
-    return one == other
-
-
-def decided(answers: list[str | None], agreement: float | None) -> tuple[str | None, bool]:
-    """What the votes answer, and whether the fallback does."""
-    summary = majority(answers, same)
-    falls = agreement is not None and summary.falls(agreement)
-    return (None if summary.place is None else answers[summary.place], falls)
-
-
-@given(ANSWERS, st.permutations(range(5)), st.integers(0, 5), st.sampled_from([None, 0.2, 0.5, 0.6, 1.0]))
-def test_it_is_settled_where_no_votes_left_can_change_the_outcome_ties_apart(
-    answers: list[str | None], order: list[int], taken: int, agreement: float | None
-) -> None:
-    places = [place for place in order if place < len(answers)][:taken]
-    election = Election(len(answers), same, agreement)
-    for place in places:
-        election.give(place, answers[place])
-    assert all(place in election for place in places)
-    missing = [place for place in range(len(answers)) if place not in places]
-    outcomes = set()
-    for said in product(["1", "2", "3", "4", None], repeat=len(missing)):
-        whole = [*answers]
-        for place, answer in zip(missing, said, strict=True):
-            whole[place] = answer
-        outcomes.add(decided(whole, agreement))
-    if election.settled:
-        assert len(outcomes) == 1
-        summary = election.majority()
-        answer = None if summary.place is None else answers[summary.place]
-        assert outcomes == {(answer, agreement is not None and summary.falls(agreement))}
-    else:  # of equally many the first given wins: settled by that alone is not looked for
-        assert missing
-        assert len(outcomes) > 1 or _tied(answers, places, len(missing))
-
-
-def _tied(answers: list[str | None], places: list[int], left: int) -> bool:
-    """Whether the votes left could make another answer as frequent as the leading one."""
-    sizes = sorted((sum(answers[p] == answer for p in places) for answer in ("1", "2", "3", "4")), reverse=True)
-    return sizes[0] == sizes[1] + left
-
-
-@given(ANSWERS, st.permutations(range(5)))
-def test_of_all_votes_it_is_the_majority_in_whatever_order_they_came(answers: list[str | None], order: list[int]) -> None:
-    election = Election(len(answers), same)
-    assert election.majority() == Majority(None, 0.0)
-    for place in (place for place in order if place < len(answers)):
-        election.give(place, answers[place])
-    assert election.settled and election.majority() == majority(answers, same)
-
-
 # Votes are drawn once: a kill, fewer, more, another way of reading them draw none that are there
 
 RECIPE = Recipe(name="test", problems=Problems(tasks=(TaskEntry(task="svamp"),)))
@@ -287,89 +220,3 @@ def test_a_damaged_draw_is_named_by_its_line(tmp_path: Path) -> None:
 def test_there_must_be_a_question(tmp_path: Path) -> None:
     with pytest.raises(CirfError, match="no test problem"):
         drawn(tmp_path, 2, test={"svamp": []})
-
-
-TIMED_RECIPE = Recipe(name="test", problems=Problems(tasks=(TaskEntry(task="svamp"),)))
-TIMED = {"svamp": [Problem(f"s{i}", "svamp", f"What is {i} + 1?", str(i + 1), rationale="SECRET") for i in range(20)]}
-COUNTS = (1, 2, 4)
-
-
-def timed(
-    work: Path | None = None, other: str | None = "cot", items: int = 20, voting: Any = None, **how: Any
-) -> tuple[dict[str, Any], Bench]:
-    turns = [str(count) for count in COUNTS]
-    bench = Bench(*([turns] if other is None else [turns, ["0"]]), **how)
-    alone = None if other is None else get(other, TIMED_RECIPE)
-    section = Evaluate(latency_questions=items, latency_warmup=1, voting=voting or {})
-    tasks = {"svamp": get_task("svamp")}
-    made = measure(
-        VoteTiming(get("direct", TIMED_RECIPE), alone, COUNTS),
-        Questions(tasks, TIMED),
-        bench,
-        section,
-        1,
-        SILENT,
-        work,
-        bench.now,
-    )
-    return made, bench
-
-
-def test_every_number_of_votes_and_the_one_answer_take_turns_on_the_same_questions() -> None:
-    made, bench = timed()
-    assert [point["votes"] for point in made["votes"]] == [1, 2, 4, 0] and made["n"] == 20
-    assert {point["n"] for point in made["votes"]} == {20} and made["engine"] == "an engine"
-    counted = bench.calls[4:]  # the warm-up's are not counted
-    orders = [tuple(turn for turn, _, _ in counted[start : start + 4]) for start in range(0, len(counted), 4)]
-    assert len(orders) == 20 and all(Counter(order) == Counter("0124") for order in orders)
-    for place in range(4):
-        assert Counter(order[place] for order in orders) == dict.fromkeys("0124", 5)
-    assert not any("SECRET" in prompt for _, prompt, _ in bench.calls)
-    assert timed(items=3)[1].calls != timed(items=3, other=None)[1].calls
-
-
-def test_a_machine_that_slows_down_hits_all_alike() -> None:
-    made, _ = timed(seconds=lambda call: 1 + call / 100)
-    means = [point["mean_s"] for point in made["votes"]]
-    assert max(means) / min(means) < 1.01
-    assert [point["tokens"] for point in made["votes"]] == [7, 14, 28, 7]
-
-
-def test_a_killed_measurement_goes_on_and_what_another_machine_began_is_begun_anew(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        timed(tmp_path, stop=30)
-    made, bench = timed(tmp_path)
-    assert len(bench.calls) < 60 and len(made["loads"]) == 2 and made["discarded"] == 0
-    assert timed(tmp_path)[1].calls == []
-    with pytest.raises(KeyboardInterrupt):
-        timed(tmp_path, device="another device", stop=10)
-    made, bench = timed(tmp_path, device="another device")
-    assert made["discarded"] == 80 and made["device"] == "another device"  # from the interrupted attempt
-    assert [row["votes"] for row in made["rows"]] == [row["votes"] for row in timed()[0]["rows"]]
-
-
-def test_the_fallbacks_seconds_are_added_where_votes_disagree() -> None:
-    def say(prompt: str, place: int) -> str:
-        return str(place) if "is 3 +" in prompt else "none" if "is 5 +" in prompt else "7"
-
-    made, _ = timed(say=say)
-    seconds = {(row["votes"], row["id"]): row["seconds"] for row in made["rows"]}
-    shares = {(row["votes"], row["id"]): row["share"] for row in made["rows"] if row["votes"]}
-    assert (shares[4, "s3"], shares[4, "s5"], shares[1, "s3"]) == (0.25, 0, 1)
-    assert shares[4, "s0"] == 0.75  # three of four settle it
-    joint = with_fallback(made["rows"], 0.5)
-    means = {point["votes"]: point["mean_s"] for point in made["votes"]}
-    assert joint[4] == pytest.approx(means[4] + (seconds[0, "s3"] + seconds[0, "s5"]) / 20)
-    assert joint[1] == pytest.approx(means[1] + seconds[0, "s5"] / 20)
-    assert with_fallback(made["rows"], 0.0)[4] == pytest.approx(means[4] + seconds[0, "s5"] / 20)
-    assert with_fallback(timed(other=None)[0]["rows"], 0.5) == {}
-
-
-@pytest.mark.parametrize(
-    ("fallback", "agreement", "written"), [(None, 0.5, 3), ("cot", 0.5, 3), ("cot", 1.0, 4), ("cot", 0.1, 3)]
-)
-def test_votes_are_written_until_those_left_could_change_nothing(fallback: str | None, agreement: float, written: int) -> None:
-    made, bench = timed(voting={"fallback": fallback, "agreement": agreement})
-    counted = {(turn, finished) for turn, _, finished in bench.sampled}
-    assert counted == {("1", 1), ("2", 2), ("4", written)}
-    assert {row["share"] for row in made["rows"] if row["votes"] == 4} == {written / 4}

@@ -5,13 +5,11 @@ nothing else changes.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
 import torch
 
-from cirf.lm.decoding import generate as decode
 from cirf.lm.decoding import rounds
 from cirf.lm.decoding.generate import Decoding, generate, generate_one, sample_many
 from cirf.lm.prompt import encode, end_token, prompt_text
@@ -136,28 +134,6 @@ def test_an_answer_is_the_same_however_many_are_drawn_with_it(tiny: Any, tokeniz
     assert sample_many(model, tokenizer, prompt, 12, 5, Decoding(1.0, 0.9, 3), first=3) == eight[3:]
     alone = [sample_many(model, tokenizer, prompt, 12, 1, Decoding(1.0, 0.9, 3), first=place)[0] for place in range(8)]
     assert alone == eight and len({output.ids for output in eight}) > 4
-
-
-@pytest.mark.parametrize("count", [1, 6])
-def test_answers_drawn_until_enough_are_the_first_to_end_and_the_others_are_left(tiny: Any, tokenizer: Any, count: int) -> None:
-    model, prompt = tiny.build_model(tied=False, scale=4.0), _prompts(tokenizer)[2]
-    how = (model, tokenizer, prompt, 80, count, Decoding(1.5, 1.0, 14))  # the first ends, and two more
-    whole = sample_many(*how)
-    lengths = sorted(output.tokens for output in whole)
-    assert count == 1 or lengths[1] < lengths[-1]  # else nothing is left out below
-    summary: list[set[int]] = []
-    for wanted in (1, 2, count, count + 1):
-        summary.clear()
-
-        def enough(finished: Mapping[int, decode.Output]) -> bool:
-            summary.append(set(finished))
-            return len(finished) >= wanted  # noqa: B023
-
-        finished, tokens = decode.sample_until(*how, enough)
-        last = lengths[min(wanted, count) - 1]
-        assert finished == {place: output for place, output in enumerate(whole) if output.tokens <= last}
-        assert tokens == sum(min(output.tokens, last) for output in whole)
-        assert summary[-1] == set(finished) and len(summary) == len({output.tokens for output in finished.values()})
 
 
 def test_without_temperature_all_answers_are_the_greedy_one(tiny: Any, tokenizer: Any) -> None:

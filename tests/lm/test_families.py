@@ -12,7 +12,7 @@ import torch
 from cirf.errors import CirfError
 from cirf.lm.adapters import check_adapters, put_adapters
 from cirf.lm.decoding import rounds
-from cirf.lm.decoding.generate import Decoding, Output, follow, generate, generate_one, output_of, sample_many, sample_until
+from cirf.lm.decoding.generate import Decoding, Output, follow, generate, generate_one, output_of, sample_many
 from cirf.lm.decoding.prefix_cache import PromptOpenings
 from cirf.lm.prompt import prompt_text, stop_ids
 from cirf.methods.latent.loop import check_vectors
@@ -94,8 +94,6 @@ def test_a_vote_is_the_same_however_many_are_drawn(tokenizer: Any, monkeypatch: 
     single = [sample_many(model, tokenizer, prompt, CAP, 1, Decoding(1.0, 1.0, 3), first=place)[0] for place in range(3)]
     assert len({output.ids for output in single}) > 1
     assert sample_many(model, tokenizer, prompt, CAP, 3, Decoding(1.0, 1.0, 3)) == single
-    found, _ = sample_until(model, tokenizer, prompt, CAP, 3, Decoding(1.0, 1.0, 3), lambda finished: False)
-    assert found == dict(enumerate(single))
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "gemma4", "gemma3n"])

@@ -9,7 +9,6 @@ checkpoint, on four pieces, with all models in memory, and in two rounds if they
 Every timed turn is a row in a log as soon as it is over, so that a measurement can be resumed::
 
     {"facts": {"engine": "transformers 5.23.0", ...}}                 the first line: the setup of these times
-    {"discarded": 12}                                                 number of earlier rows with other facts, if any
     {"load": {"together": true, "models": 3, ...}}                    an attempt begins
     {"method": "cot", "task": "svamp", "id": "svamp/test/3", "tokens": 131, "seconds": 2.41, ...}
 
@@ -23,7 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from cirf.errors import CirfError
 from cirf.evaluation.harness import hide
@@ -87,61 +86,36 @@ def _orders(methods: Sequence[str], count: int, seed: int) -> Iterator[tuple[str
         yield (*base[turned:], *base[:turned])
 
 
-class TimedRows(NamedTuple):
-    """The rows in the order of the schedule, how the models were held in each life, and how many rows of another engine or
-    machine were thrown away."""
-
-    rows: list[Row]
-    loads: list[Row]
-    discarded: int
-
-
-class TimedPieces(NamedTuple):
-    """What is answered: what the values of a piece are called in the rows, the pieces that are timed, and those that each method
-    answers, uncounted, whenever models were loaded."""
-
-    names: Sequence[str]
-    timed: Sequence[Piece]
-    warmups: Sequence[Piece]
-
-
-def take_turns(
+def _take_turns(
     engine: LoadedModels,
-    pieces: TimedPieces,
+    plan: Sequence[Block],
+    warmups: Sequence[Piece],
     answer: Callable[[str, Piece], Row],
-    seed: int,
-    log: Path | None,
+    kept: _Log,
     progress: Progress,
-    label: str,
-) -> TimedRows:
-    """Every method on every piece, in the order of `blocks`.
-
-    ``answer`` makes the row of a turn, which holds ``seconds``; ``log``: the file that keeps the rows, of which those of the same
-    facts are not measured again. ``CirfError`` where a turn took no time.
-    """
-    kept = _Log(log, engine.facts(), pieces.names)
-    plan = blocks(engine.groups, pieces.timed, seed, engine.together)
+) -> None:
+    """Every method on every piece of the plan; those of ``warmups`` are answered whenever models were loaded, uncounted. Pieces
+    whose rows are ``kept`` are not measured again. ``CirfError`` where a turn took no time."""
     total = sum(len(block.turns) for block in plan)
     known = sum((name, piece) in kept.rows for block in plan for piece, name in block.turns)
     if known < total:
         kept.add({"load": engine.loading()})
-    with progress.task(label, total, "answers", known) as advance:
+    with progress.task("latency", total, "answers", known) as advance:
         for block in plan:
             left = [(piece, name) for piece, name in block.turns if (name, piece) not in kept.rows]
             if not left:
                 continue
             engine.load(block.methods)
             waiting = [name for name in block.methods if any(name == other for _, other in left)]
-            for piece in pieces.warmups:
+            for piece in warmups:
                 for name in waiting:
                     answer(name, piece)
             for piece, name in left:
                 row = answer(name, piece)
                 if row["seconds"] <= 0:
                     raise CirfError(f"{name}, {', '.join(map(str, piece))}: the engine reports {row['seconds']} s for an answer")
-                kept.add({"method": name, **dict(zip(pieces.names, piece, strict=True)), **row})
+                kept.add({"method": name, **dict(zip(kept.names, piece, strict=True)), **row})
                 advance(1)
-    return TimedRows([kept.rows[name, piece] for block in plan for piece, name in block.turns], kept.loads, kept.discarded)
 
 
 class _Log:
@@ -152,7 +126,6 @@ class _Log:
         self.names = names
         self.rows: dict[tuple[str, Piece], Row] = {}
         self.loads: list[Row] = []
-        self.discarded = 0
         self.file = None if path is None else RowLog(path)
         if self.file is None or path is None:
             return
@@ -161,10 +134,6 @@ class _Log:
             path.unlink(missing_ok=True)
             self.file = RowLog(path)
             self.file.append({"facts": dict(facts)})
-            others = sum("method" in row for row in before) + sum(row.get("discarded", 0) for row in before)
-            if others:  # on disk, since an interrupted attempt cannot report it
-                self.file.append({"discarded": others})
-            before = self.file.rows()
         self.file.read(self._note)
 
     def add(self, row: Row) -> None:
@@ -177,8 +146,6 @@ class _Log:
             return
         if "load" in row:
             self.loads.append(row["load"])
-        elif "discarded" in row:
-            self.discarded = row["discarded"]
         else:
             float(row["seconds"])
             self.rows[row["method"], tuple(row[name] for name in self.names)] = row
@@ -201,14 +168,13 @@ def measure(
     after every loading of models, and not counted. With ``work`` a timed answer is kept in ``work/scratch`` at once, and a killed
     measurement resumes with the missing ones, unless it was begun on another engine or machine.
 
-    Returns the engine's facts and ``{"batch_size": 1, "warmup", "loads", "discarded", "methods": {name: {"overall": {...},
-    "tasks": {task: {...}}, "weights_bytes", "growth_bytes", "peak_bytes"}}, "rows"}``. ``overall`` and ``tasks`` are as
-    `summarise` has them, with ``runs_s`` where answers are sampled in several ``section.latency_runs``, each a separate draw;
-    ``loads``: how the models were held in each attempt of the measurement, ``discarded`` how many
-    answers of another engine or machine were discarded; ``peak_bytes`` are the weights and the most that an answer took
-    on top, null if the device does not report it. ``CirfError``: the engine reports no time for an answer.
+    Returns the engine's facts and ``{"batch_size": 1, "warmup", "loads", "methods": {name: {"overall": {...}, "tasks": {task:
+    {...}}, "weights_bytes", "growth_bytes", "peak_bytes"}}, "rows"}``. ``overall`` and ``tasks`` are as `summarise` has them,
+    with ``runs_s`` where answers are sampled in several ``section.latency_runs``, each a separate draw; ``loads``: how the models
+    were held in each attempt of the measurement; ``peak_bytes`` are the weights and the most that an answer took on top, null if
+    the device does not report it. ``CirfError``: the engine reports no time for an answer.
     """
-    problems, pieces, warmups = line_up(test, section, seed)
+    problems, pieces, warmups = _line_up(test, section, seed)
     names: tuple[str, ...] = ("task", "id")
     if section.temperature > 0 and section.latency_runs > 1:
         names = (*names, "run")
@@ -222,20 +188,21 @@ def measure(
         times = {key: getattr(timed, key) for key in ("tokens", "seconds", "first_token_seconds")}
         return times | engine.memory(name)
 
-    log = None if work is None else work / "scratch" / "latency.jsonl"
-    rows, loads, discarded = take_turns(engine, TimedPieces(names, pieces, warmups), answer, seed, log, progress, "latency")
+    kept = _Log(None if work is None else work / "scratch" / "latency.jsonl", engine.facts(), names)
+    plan = blocks(engine.groups, pieces, seed, engine.together)
+    _take_turns(engine, plan, warmups, answer, kept, progress)
+    rows = [kept.rows[name, piece] for block in plan for piece, name in block.turns]
     return {
         **engine.facts(),
         "batch_size": 1,
         "warmup": section.latency_warmup,
-        "loads": loads,
-        "discarded": discarded,
+        "loads": kept.loads,
         "methods": {name: _method([row for row in rows if row["method"] == name]) for name in methods},
         "rows": [{key: value for key, value in row.items() if not key.endswith("_bytes")} for row in rows],
     }
 
 
-def line_up(
+def _line_up(
     test: Mapping[str, Sequence[Problem]], section: Evaluate, seed: int
 ) -> tuple[dict[Piece, Problem], list[Piece], list[Piece]]:
     """The problems to time by task and id, these in the order of the measurement, and those that warm it up."""

@@ -16,23 +16,18 @@ What the model wrote is in a log that outlives the rows, one line a draw, so tha
     {"key": "3f0c...", "task": "svamp", "id": "test-3", "first": 0, "outputs": [["<cirf_016>...</cirf>72", 9, false], ...]}
 
 A server's votes are requested all at once; the log is then the client's (`cirf.endpoints.fleet`).
-
-Times are from the prompt's text to the vote that settles the majority (`Election`); the numbers of votes, and the one answer
-they are compared with, take turns at each question (`cirf.evaluation.latency`).
 """
 
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cirf.errors import CirfError
-from cirf.evaluation.harness import Output, Questions, Row, hide, judge, read
-from cirf.evaluation.latency import Piece, TimedPieces, line_up, summarise, take_turns
+from cirf.evaluation.harness import Output, Row, hide, judge, read
 from cirf.progress import Progress
 from cirf.recipe.schema import Evaluate
 from cirf.records import Problem
@@ -41,7 +36,6 @@ from cirf.store.files import RowLog, hash_json, write_rows
 
 if TYPE_CHECKING:
     from cirf.methods.base import Method
-    from cirf.stages.timing import LoadedModels
     from cirf.tasks.task import Task
 
 
@@ -147,64 +141,22 @@ class Majority(NamedTuple):
         return self.place is None or self.share < agreement
 
 
-class Election:
-    """``count`` votes, given in any order by their places. The winner is the answer that most give, of equally many the
-    one given first by place. Of eight votes it is not settled where four say 2 and one says 9, since three more could say 9.
-
-    ``agreement``: the threshold of a fallback; then it must also be settled whether this share of all votes agrees.
-    ``None``: there is no fallback.
-    """
-
-    def __init__(self, count: int, same: Callable[[str, str], bool], agreement: float | None = None) -> None:
-        """No vote is given yet. ``same``: whether two answers are one; if they are one with a third, they have to be."""
-        self._count, self._same, self._agreement = count, same, agreement
-        self._given: set[int] = set()
-        self._groups: list[tuple[str, list[int]]] = []  # an answer, and the places of the votes for it
-
-    def __contains__(self, place: object) -> bool:
-        return place in self._given
-
-    def give(self, place: int, answer: str | None) -> None:
-        """A vote; ``None`` could not be read and is one for nothing."""
-        home = next((places for first, places in self._groups if answer is not None and self._same(answer, first)), None)
-        self._given.add(place)
-        if answer is None:
-            return
-        if home is None:
-            self._groups.append((answer, [place]))
-        else:
-            home.append(place)
-
-    @property
-    def settled(self) -> bool:
-        """Whether the winner is the same whatever the votes not given say, and so is whether the fallback answers."""
-        left = self._count - len(self._given)
-        first, second, *_ = [*sorted((len(places) for _, places in self._groups), reverse=True), 0, 0]
-        if left and self._agreement is not None and first / self._count < self._agreement <= (first + left) / self._count:
-            return False
-        return not left or first > second + left
-
-    @property
-    def groups(self) -> list[list[int]]:
-        """The places of votes for one answer, the most votes first, of equally many the first given."""
-        return sorted((sorted(places) for _, places in self._groups), key=lambda places: (-len(places), places[0]))
-
-    def majority(self) -> Majority:
-        """The majority of the votes given, and of all if it is `settled`; the agreeing share is a lower bound of all."""
-        if not self._groups:
-            return Majority(None, 0.0)
-        places = self.groups[0]
-        return Majority(places[0], len(places) / self._count)
-
-
 def majority(answers: Sequence[str | None], same: Callable[[str, str], bool]) -> Majority:
-    """Of all these votes, in their order; ``ValueError``: no votes."""
+    """The answer that most of these votes give, of equally many the one given first; ``same``: whether two answers are one.
+    ``ValueError``: no votes."""
     if not answers:
         raise ValueError("a majority of no votes")
-    election = Election(len(answers), same)
-    for index, answer in enumerate(answers):
-        election.give(index, answer)
-    return election.majority()
+    groups: list[list[int]] = []  # the places of the votes for one answer
+    for place, answer in enumerate(answers):
+        if answer is None:
+            continue
+        home = next((group for group in groups if same(answer, str(answers[group[0]]))), None)
+        if home is None:
+            groups.append([place])
+        else:
+            home.append(place)
+    most = max(groups, key=len, default=None)
+    return Majority(None, 0.0) if most is None else Majority(most[0], len(most) / len(answers))
 
 
 Draw = Callable[[str, int, int, int], Sequence[Output]]
@@ -321,87 +273,3 @@ def draw_votes(
                 rows.append(asked.row(name, problem, prompt, there[:count]))
         write_rows(work / f"{name}.jsonl", rows)
     return sum(map(len, test.values()))
-
-
-ALONE = "0"
-"""The turn of the one answer that votes are compared with; those of votes are called by their number."""
-
-
-class VoteTiming(NamedTuple):
-    """Whose answers are timed: those of ``voter`` by each of ``counts`` votes, and one of ``other``."""
-
-    voter: Method
-    other: Method | None
-    counts: Sequence[int]
-
-
-def measure(
-    contest: VoteTiming,
-    questions: Questions,
-    engine: LoadedModels,
-    section: Evaluate,
-    seed: int,
-    progress: Progress,
-    work: Path | None = None,
-    now: Callable[[], float] = time.perf_counter,
-) -> dict[str, Any]:
-    """Time answers by votes, and those that they are compared with; questions are as in `latency.measure`.
-
-    ``engine`` calls its turns by the number of votes, that of ``other`` `ALONE`. ``CirfError`` where an answer took no time.
-
-    Returns the engine's facts and ``{"warmup", "loads", "discarded", "n", "agreement", "votes": [{"votes": 8, ...}, ...],
-    "rows"}``. A point is as `latency.summarise` has it, ``votes`` 0 being ``other``; a row has ``share``, the votes that agreed,
-    0 where none could be read (`with_fallback`); ``agreement`` is the one up to which they were drawn, None without a fallback.
-    """
-    (voter, other, counts), voting = contest, section.voting
-    problems, pieces, warmups = line_up(questions.test, section, seed)
-
-    def answer(turn: str, piece: Piece) -> Row:
-        task, problem = questions.tasks[piece[0]], problems[piece[0], piece[1]]
-        if turn == ALONE and other is not None:
-            timed = engine.one(turn, engine.render(turn, other.prompt(hide(problem), task)), other.budget(task, section))
-            return {key: getattr(timed, key) for key in ("tokens", "seconds", "first_token_seconds")}
-        started = now()
-        prompt = engine.render(turn, voter.prompt(hide(problem), task))
-        election = Election(int(turn), same_answer(task, problem), voting.agreement if voting.fallback else None)
-
-        def enough(finished: Mapping[int, Output]) -> bool:
-            for place, output in finished.items():
-                if place not in election:
-                    election.give(place, task.parse(read(voter, output)[1], hide(problem)))
-            return election.settled
-
-        _, tokens = engine.sample(turn, prompt, voter.budget(task, section), int(turn), enough)
-        majority = election.majority()
-        seconds = now() - started
-        return {"tokens": tokens, "seconds": seconds, "first_token_seconds": None, "share": majority.share}
-
-    log, turns = (work / "scratch" / "voting.jsonl" if work else None), TimedPieces(("task", "id"), pieces, warmups)
-    taken = take_turns(engine, turns, answer, seed, log, progress, "latency of votes")
-    rows = [{"votes": int(row["method"]), **{key: row[key] for key in row if key != "method"}} for row in taken.rows]
-    order = sorted(set(counts)) + ([] if other is None else [0])
-    points = [{"votes": count, **summarise([row for row in rows if row["votes"] == count])} for count in order]
-    return {
-        **engine.facts(),
-        "warmup": section.latency_warmup,
-        "loads": taken.loads,
-        "discarded": taken.discarded,
-        "n": len(pieces),
-        "agreement": voting.agreement if voting.fallback else None,
-        "votes": points,
-        "rows": rows,
-    }
-
-
-def with_fallback(rows: Sequence[Mapping[str, Any]], agreement: float) -> dict[int, float]:
-    """Mean seconds by number of votes where the other method answers too wherever fewer than ``agreement`` of them agree.
-
-    ``rows`` are those of `measure` at that agreement; empty where the other method was not timed.
-    """
-    alone = {(row["task"], row["id"]): row["seconds"] for row in rows if row["votes"] == 0}
-    seconds: dict[int, list[float]] = {}
-    for row in rows if alone else ():
-        if row["votes"]:
-            falls = Majority(0 if row["share"] else None, row["share"]).falls(agreement)
-            seconds.setdefault(row["votes"], []).append(row["seconds"] + (alone[row["task"], row["id"]] if falls else 0.0))
-    return {count: mean(values) for count, values in sorted(seconds.items())}

@@ -58,7 +58,6 @@ def render(data: Mapping[str, Any]) -> str:
         "compression": compression_svg(data),
         "voting": voting_svg(data),
     }
-    voted = (data["voting"] or {}).get("latency") or {}
     styles = looks(data)
     variables = {one.colour: variable(one.colour) for one in (*every_style(), *FAMILIES.values())}
     script = read_script("common.js", "page.js")
@@ -82,9 +81,6 @@ def render(data: Mapping[str, Any]) -> str:
         setting=setting(data["latency"]),
         holding=holding,
         sampled={name: row["sampled"] for name, row in data["methods"].items() if row["sampled"]},
-        vote_times={row["votes"]: row for row in voted.get("votes", ())},
-        vote_setting=setting(voted),
-        vote_holding=holding(voted),
         vote_differences=vote_differences(data),
         training_setting=training_setting(data["environment"]),
         training_keys=training_keys(data),

@@ -1,6 +1,5 @@
 """The report's pictures, as SVG text for the page, which gives them its own colours (`canvas.themed`)."""
 
-import textwrap
 from collections.abc import Mapping
 from typing import Any
 
@@ -144,51 +143,46 @@ def compression_svg(data: Mapping[str, Any]) -> str | None:
 
 
 def voting_svg(data: Mapping[str, Any]) -> str | None:
-    """Accuracy of 1, 2, ... votes against what an answer costs: seconds where all of it was timed, else generated tokens. Dashed
-    what they and the fallback answer together; a separate point is the one answer that they are compared with."""
+    """Accuracy of 1, 2, ... votes against the generated tokens of an answer. Dashed what they and the fallback answer together; a
+    separate point is the one answer that they are compared with."""
     found = data["voting"]
     if not found:
         return None
-    timed = {row["votes"]: row for row in (found["latency"] or {}).get("votes", ())}
     names, titles, rows = list(data["methods"]), titles_of(data), found["curve"]
     look, joint = style(found["method"], names, titles), [row for row in rows if "fallback" in row]
-    xs = [timed[row["votes"]]["mean_s"] if timed else row["tokens"] for row in rows]
-    slower = [timed[row["votes"]]["with_fallback_mean_s"] if timed else row["fallback"]["tokens"] for row in joint]
-    points = [(x, row, f"{row['votes']}", look) for x, row in zip(xs, rows, strict=True)]
+    points = [(row, f"{row['votes']}", look) for row in rows]
     if "alone" in found:
         other = style(found["against"], names, titles)
-        points.append((timed[0]["mean_s"] if timed else found["alone"]["tokens"], found["alone"], other.title, other))
-    reach = [*slower, *(point[0] for point in points)]
+        points.append((found["alone"], other.title, other))
+    reach = [*(row["fallback"]["tokens"] for row in joint), *(row["tokens"] for row, _, _ in points)]
     with canvas(4.9, 3.7, "voting") as (figure, out):
         axes = figure.add_subplot()
         logarithmic = max(reach) > 4 * min(reach)
         limits(axes, reach, logarithmic)
         axes.set_ylim(-3, 103)
-        ys, title = [100 * row["accuracy"] for row in rows], f"{look.title}, by number of votes"
-        curves = axes.plot(xs, ys, color=look.colour, linewidth=1.5, alpha=0.6, label=title)
+        xs, ys = [row["tokens"] for row in rows], [100 * row["accuracy"] for row in rows]
+        curves = axes.plot(xs, ys, color=look.colour, linewidth=1.5, alpha=0.6, label=f"{look.title}, by number of votes")
         if joint:
             title = f"the same, {style(found['fallback'], names, titles).title} where votes disagree"
-            ys = [100 * row["fallback"]["accuracy"] for row in joint]
-            curves += axes.plot(slower, ys, "k.--", linewidth=1.2, label=title)
+            xs, ys = zip(*((row["fallback"]["tokens"], 100 * row["fallback"]["accuracy"]) for row in joint), strict=True)
+            curves += axes.plot(xs, ys, "k.--", linewidth=1.2, label=title)
         placed, marks = [], []
-        for index, (x, row, title, drawn) in enumerate(points):
+        for index, (row, title, drawn) in enumerate(points):
+            x = row["tokens"]
             low, y, high = (100 * value for value in (row["interval"][0], row["accuracy"], row["interval"][1]))
             point: dict[str, Any] = {"markersize": 8, "markeredgecolor": "white", "zorder": 3, "gid": gid(index, "point")}
             axes.plot([x, x], [low, high], color=drawn.colour, linewidth=2, alpha=0.45, gid=gid(index, "bar"))
             axes.plot([x], [y], **drawn.point, **point)
             placed.append((x, y, low, high, title, drawn.colour))
             votes = f"{look.title}, {title} vote{'s' if title != '1' else ''}" if "votes" in row else title
-            cost = f"{x:.3g} s an answer" if timed else f"{x:.1f} tokens an answer"
             share = f"{y:.1f} % right (95 % interval {low:.1f} to {high:.1f}, {row['n']} questions)"
-            marks.append(Mark(found["method"] if "votes" in row else found["against"], f"{votes}: {share}, {cost}"))
-        axes.set_xlabel("seconds an answer, one question at a time" if timed else "generated tokens an answer")
+            method = found["method"] if "votes" in row else found["against"]
+            marks.append(Mark(method, f"{votes}: {share}, {x:.1f} tokens an answer"))
+        axes.set_xlabel("generated tokens an answer")
         axes.set_ylabel("accuracy, %")
-        ticks(axes, "latency" if timed else "tokens", logarithmic)
+        ticks(axes, "tokens", logarithmic)
         figure.legend(frameon=False, fontsize=8.5, loc="outside upper left")
-        if timed:
-            figure.supxlabel("\n".join(textwrap.wrap(setting(found["latency"]), 84)), fontsize=7.5, color=SOFT)
         place_names(figure, axes, placed, curves)
-        unit = " s" if timed else " tokens"
-        description = "; ".join(f"{title}: {y:.1f} % at {x:.3g}{unit}" for x, y, _, _, title, _ in placed)
+        description = "; ".join(f"{title}: {y:.1f} % at {x:.3g} tokens" for x, y, _, _, title, _ in placed)
         out.append(f"Accuracy by number of votes of {look.title}. {description}")
     return marked(out[0], marks)

@@ -257,7 +257,7 @@ class Planner:
         self._add("latency", timed | self._judging(here), self.answering, timing.latency)
 
     def _votes(self) -> None:
-        """The votes of a method, their results, and their seconds if measured.
+        """The votes of a method, and their results.
 
         Only drawing needs the model: what is done with the votes depends on them, so that other thresholds or another fallback
         draw none.
@@ -282,15 +282,6 @@ class Planner:
             )
         how = {"voting": counts | {"against": other}} | self.rules
         self._add(f"voting/{name}", how, counted, votes.voting, name, version=2)
-        served = {name, other} & recipe.evaluate.endpoints.keys()  # what a server answers is not timed
-        if recipe.evaluate.latency_questions and not served:
-            methods = [voter] if other is None else [voter, get(other, recipe)]
-            timed = keys.timing(recipe, methods, {"latency_questions", "latency_warmup"})
-            agreement = section.agreement if section.fallback else None  # until it is settled votes are written
-            timed["voting"] = section.model_dump(include={"votes", "problems", "temperature", "top_p"}) | {"agreement": agreement}
-            extra = {} if other is None else {"alone": self.answering[f"model/{other}"]}
-            timed |= self._judging(methods)
-            self._add(f"voting-latency/{name}", timed, inputs | extra, votes.latency, name, version=3)
 
     def _judging(self, methods: Sequence[Method]) -> dict[str, Any]:
         """What answers and verdicts depend on besides the models: the tasks' rules, and their wordings if an untrained method is

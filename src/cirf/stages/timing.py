@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,18 +21,11 @@ def latency(context: Context, work: Path) -> dict[str, Any]:
 
     recipe = context.recipe
     methods = {name: get(name, recipe) for name in recipe.methods if name not in recipe.evaluate.endpoints}
-    bench = LoadedModels(context, {name: name for name in methods})
+    bench = LoadedModels(context, list(methods))
     timings = measure(methods, context.tasks, context.test(), bench, recipe.evaluate, recipe.seed, context.progress, work=work)
     bench.release()
-    return written(timings, work)
-
-
-def written(timings: dict[str, Any], work: Path) -> dict[str, Any]:
-    """Write ``timings.json``; the stage's summary, which says if the measurement was restarted."""
     write_atomic(work / "timings.json", to_json(timings))
-    others = timings["discarded"]
-    note = f"{others:,} answers that were timed before on another engine or machine were timed again on this one"
-    return {"rows": len(timings["rows"])} | ({"notes": [note]} if others else {})
+    return {"rows": len(timings["rows"])}
 
 
 def facts(context: Context) -> dict[str, Any]:
@@ -55,21 +48,19 @@ def facts(context: Context) -> dict[str, Any]:
 
 
 class LoadedModels:
-    """The models of a run's methods in memory, for `cirf.evaluation.latency`.
+    """The models of a run's methods in memory, for `cirf.evaluation.latency`; ``names``: of the methods, ``None``: the recipe's.
 
-    ``turns`` maps each turn's name to its method; without it each of the recipe's methods has one turn.
     Methods that answer with the same checkpoint share one model. All models are held at once if, all being as large as the
     first, they take at most half of the memory that was free before; else one at a time. The openings of a method's prompts are
     computed before the clock starts, as on a server that caches them.
     """
 
-    def __init__(self, context: Context, turns: Mapping[str, str] | None = None) -> None:
+    def __init__(self, context: Context, names: Sequence[str] | None = None) -> None:
         release(context)
         self.context = context
-        self.turns = turns or {name: name for name in context.recipe.methods}
-        self.methods = {turn: get(name, context.recipe) for turn, name in self.turns.items()}
+        self.methods = {name: get(name, context.recipe) for name in names or context.recipe.methods}
         self.prefixes: dict[str, Any] = {}
-        self.sources = {turn: str(source_of(context, name)) for turn, name in self.turns.items()}
+        self.sources = {name: str(source_of(context, name)) for name in self.methods}
         self.held: dict[str, tuple[Any, Any]] = {}
         self.templates: dict[str, str] = {}
         self.growth: int | None = None
@@ -114,7 +105,7 @@ class LoadedModels:
         if not self.together:
             for source in self.held.keys() - wanted:
                 del self.held[source]
-            self.prefixes = {turn: kept for turn, kept in self.prefixes.items() if self.sources[turn] in wanted}
+            self.prefixes = {name: kept for name, kept in self.prefixes.items() if self.sources[name] in wanted}
             self._clean()
         for source in dict.fromkeys(self.sources[name] for name in methods):
             self.load_model(source)
@@ -125,7 +116,7 @@ class LoadedModels:
 
         source = self.sources[method]
         tokenizer = self.held[source][1]
-        tokenizer.chat_template = template_of(self.context, self.turns[method], source, tokenizer, self.templates[source])
+        tokenizer.chat_template = template_of(self.context, method, source, tokenizer, self.templates[source])
         return prompt_text(tokenizer, prompt)
 
     def one(self, method: str, prompt: str, cap: int, run: int = 0) -> Any:
@@ -142,17 +133,6 @@ class LoadedModels:
         self.growth = None if before is None else peak_memory(model) - before
         return timed
 
-    def sample(self, method: str, prompt: str, cap: int, count: int, enough: Any) -> Any:
-        """Of ``count`` sampled answers, decoded in one batch, those finished when ``enough`` are; and all tokens written."""
-        from cirf.lm.decoding import generate as decode
-
-        voting, seed = self.context.recipe.evaluate.voting, self.context.recipe.seed
-        model, tokenizer = self.held[self.sources[method]]
-        prefixes = self._prefixes(method)
-        steer = self.methods[method].steer(model, tokenizer)
-        decoding = decode.Decoding(voting.temperature, voting.top_p, seed, prefixes, steer)
-        return decode.sample_until(model, tokenizer, prompt, cap, count, decoding, enough)
-
     def memory(self, method: str) -> dict[str, int | None]:
         """Bytes of the weights, and on a GPU of what the last answer took besides.
 
@@ -166,14 +146,14 @@ class LoadedModels:
         self.prefixes.clear()
         self._clean()
 
-    def _prefixes(self, turn: str, prompts: Sequence[str] = ()) -> Any:
+    def _prefixes(self, method: str, prompts: Sequence[str]) -> Any:
         """What keeps the openings of a method's prompts, those of ``prompts`` computed; ``None`` where they have none."""
-        if turn not in self.prefixes:
-            source = self.sources[turn]
-            self.prefixes[turn] = scores.beginnings(self.methods[turn], self.context.tasks, *self.held[source], source)
-        if self.prefixes[turn] is not None:
-            self.prefixes[turn].prepare(prompts)
-        return self.prefixes[turn]
+        if method not in self.prefixes:
+            source = self.sources[method]
+            self.prefixes[method] = scores.beginnings(self.methods[method], self.context.tasks, *self.held[source], source)
+        if self.prefixes[method] is not None:
+            self.prefixes[method].prepare(prompts)
+        return self.prefixes[method]
 
     def load_model(self, source: str) -> None:
         if source not in self.held:

@@ -1,4 +1,4 @@
-"""Votes of a model, answers by majority, and their seconds."""
+"""Votes of a model, and answers by majority."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ from cirf.records import Problem
 from cirf.stages import keys, scores
 from cirf.stages.context import Context
 from cirf.stages.models import load_for, source_of, tokenizer_for
-from cirf.stages.timing import LoadedModels, written
 from cirf.store.files import hash_json, to_json, write_atomic
 from cirf.store.run_folder import StagePlan
 
@@ -123,29 +122,3 @@ def voting(context: Context, name: str, work: Path) -> dict[str, Any]:
         found["alone"] = answered_alone([item.alone for item in items if item.alone is not None])
     write_atomic(work / "voting.json", to_json(found))
     return {"rows": len(items)}
-
-
-def latency(context: Context, name: str, work: Path) -> dict[str, Any]:
-    """Time answers by majority one question at a time, the answer they are compared with in turn; ``timings.json``.
-
-    That answer is drawn as the evaluation draws it: greedily, or sampled where the recipe samples.
-    """
-    from cirf.evaluation.harness import Questions
-    from cirf.evaluation.self_consistency import ALONE, VoteTiming, measure
-
-    recipe, section = context.recipe, context.recipe.evaluate
-    other = compared_with(recipe)
-    counts = sorted(set(section.voting.votes))
-    turns = {str(count): name for count in counts} | ({ALONE: other} if other else {})
-    bench = LoadedModels(context, turns)
-    timings = measure(
-        VoteTiming(get(name, recipe), get(other, recipe) if other else None, counts),
-        Questions(context.tasks, _test(context)),
-        bench,
-        section,
-        recipe.seed,
-        context.progress,
-        work,
-    )
-    bench.release()
-    return written(timings, work)

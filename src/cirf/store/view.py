@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-_REPORTED = ("evaluation", "sampled", "probes", "latency", "voting", "voting-latency", "compressed")
+_REPORTED = ("evaluation", "sampled", "probes", "latency", "voting", "compressed")
 _NOWHERE = ".left-out"
 
 

@@ -7,7 +7,7 @@ together and in what they return.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -164,42 +164,12 @@ def sample_many(
     can be drawn later. Temperature 0 is greedy: all answers are alike. Of the prompt, ``prefixes`` may hold the beginning.
     ``CirfError``: no memory.
     """
-    numbers = range(first, first + count)
-    stops = stop_ids(model, tokenizer)
-    return [output_of(tokenizer, ids, stops) for ids in _sampled(model, tokenizer, prompt, cap, numbers, decoding)]
-
-
-def sample_until(
-    model: Any,
-    tokenizer: Any,
-    prompt: str,
-    cap: int,
-    count: int,
-    decoding: Decoding,
-    enough: Callable[[Mapping[int, Output]], bool],
-) -> tuple[dict[int, Output], int]:
-    """The answers of `sample_many`, by number, that were finished when ``enough`` said so; and the number of tokens written,
-    unfinished answers included.
-
-    ``enough`` is called with all finished answers whenever one more is finished. ``CirfError``: no memory.
-    """
-    stops = stop_ids(model, tokenizer)
-    made: list[list[int]] = [[] for _ in range(count)]
-    finished: dict[int, Output] = {}
-    over = False
-
-    def step(rows: Sequence[int], tokens: Sequence[int]) -> list[bool]:
-        nonlocal over
-        before = len(finished)
-        for row, token in zip(rows, tokens, strict=True):
-            made[row].append(token)
-            if token in stops or len(made[row]) == cap:
-                finished[row] = output_of(tokenizer, made[row], stops)
-        over = over or (len(finished) > before and enough(finished))
-        return [over or row in finished for row in rows]
-
-    _sampled(model, tokenizer, prompt, cap, range(count), decoding, step)
-    return finished, sum(map(len, made))
+    ids, stops = encode(tokenizer, prompt), stop_ids(model, tokenizer)
+    draws = [draw(decoding.seed, prompt, number) for number in range(first, first + count)]
+    shared = replace(decoding, prefixes=SharedPrompts(model, decoding.prefixes))
+    with enough(f"no memory to draw {count} answers at once; ask for fewer votes"):
+        written = _decode(model, [ids] * count, cap, stops, shared, draws)
+    return [output_of(tokenizer, own, stops) for own in written]
 
 
 def follow(
@@ -228,17 +198,6 @@ def output_of(tokenizer: Any, ids: list[int], stops: Collection[int]) -> Output:
     text = tokenizer.decode(body, skip_special_tokens=False, clean_up_tokenization_spaces=False)
     count = len(ids) if end is None else end + 1
     return Output(text, count, end is None, tuple(ids[:count]))
-
-
-def _sampled(
-    model: Any, tokenizer: Any, prompt: str, cap: int, numbers: Sequence[int], decoding: Decoding, on_step: OnStep | None = None
-) -> list[list[int]]:
-    """Ids of the answers to one prompt that have these numbers."""
-    ids, stops = encode(tokenizer, prompt), stop_ids(model, tokenizer)
-    draws = [draw(decoding.seed, prompt, number) for number in numbers]
-    shared = replace(decoding, prefixes=SharedPrompts(model, decoding.prefixes))
-    with enough(f"no memory to draw {len(numbers)} answers at once; ask for fewer votes"):
-        return _decode(model, [ids] * len(numbers), cap, stops, shared, draws, on_step)
 
 
 def _decode(

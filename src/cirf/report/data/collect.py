@@ -23,7 +23,6 @@ from typing import Any
 from cirf.compression.search import Path as Removals
 from cirf.evaluation.harness import Row
 from cirf.evaluation.protocols import PROTOCOLS, rows_asked
-from cirf.evaluation.self_consistency import with_fallback
 from cirf.rationales.segmentation import PAPER_SHARE_DROPPED
 from cirf.report.advice import read_verdict, writes_tokens
 from cirf.report.data.codes import read_functions, read_questions, rows_in, shown_answer
@@ -328,22 +327,8 @@ def _example(problem: Row, task: str, answers: Mapping[str, Row]) -> dict[str, A
 
 
 def read_voting(run: RunView, recipe: Mapping[str, Any], methods: Collection[str]) -> Data | None:
-    """``voting.json`` of the recipe's voting method, and under ``latency`` its ``timings.json`` without the rows.
-
-    ``latency.votes`` is of the numbers of votes that the curve has, 0 being the one answer they are compared with; with a
-    fallback each has ``with_fallback_mean_s`` too. ``None`` without votes, or if the votes'
-    method or its comparison is not in ``methods``, those reported: it is an earlier recipe's. ``latency``: ``None`` if nothing
-    was timed, or for other numbers of votes or another agreement. Raises ``CirfError`` for a damaged file.
-    """
+    """``voting.json`` of the recipe's voting method. ``None`` without votes, or if that method or its comparison is not in
+    ``methods``, those reported: it is an earlier recipe's. Raises ``CirfError`` for a damaged file."""
     name = recipe.get("evaluate", {}).get("voting", {}).get("method", "")
     found = load_object(run.at(f"voting/{name}") / "voting.json")
-    if not found or not {name, found["against"]} - {None} <= set(methods):
-        return None
-    timed = load_object(run.at(f"voting-latency/{name}") / "timings.json") or {}
-    points = {row["votes"]: row for row in timed.get("votes", ())}
-    wanted = [row["votes"] for row in found["curve"]] + ([0] if "alone" in found else [])
-    if not points.keys() >= set(wanted) or timed.get("agreement") != found["agreement"]:
-        return {**found, "latency": None}
-    joint = with_fallback(timed["rows"], found["agreement"]) if found["agreement"] is not None else {}
-    votes = [points[count] | ({"with_fallback_mean_s": joint[count]} if count in joint else {}) for count in wanted]
-    return {**found, "latency": {key: value for key, value in timed.items() if key not in ("rows", "seconds")} | {"votes": votes}}
+    return found if found and {name, found["against"]} - {None} <= set(methods) else None

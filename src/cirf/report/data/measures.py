@@ -165,9 +165,7 @@ def holding(facts: Mapping[str, Any]) -> str:
         details = f"All {loads[0]['models']} models were in memory at once"
     else:
         details = f"The {loads[0]['models']} models did not fit into memory together and were loaded in turn, several rounds"
-    details += f"; the measurement was resumed {len(loads) - 1}\N{MULTIPLICATION SIGN}" if len(loads) > 1 else ""
-    others = facts.get("discarded")
-    return details + (f"; {others:,} answers timed before on another engine or machine were timed again" if others else "")
+    return details + (f"; the measurement was resumed {len(loads) - 1}\N{MULTIPLICATION SIGN}" if len(loads) > 1 else "")
 
 
 def read_training(folder: Path) -> dict[str, Any] | None:
