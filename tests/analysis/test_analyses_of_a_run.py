@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 import shutil
 from collections import Counter
 from itertools import pairwise
@@ -21,7 +20,6 @@ from hypothesis import strategies as st
 from cirf.analysis import analysis
 from cirf.analysis.difficulty import group_by_length
 from cirf.analysis.pareto import on_front
-from cirf.analysis.transitions import count_pairs, entropies
 from cirf.store.jsonl import read_rows
 
 
@@ -55,7 +53,7 @@ def test_every_table_is_written_as_csv_and_latex_and_every_picture_as_svg(analys
             assert rf"\label{{tab:{table['name']}}}" in (analysed / "analysis" / name / f"{table['name']}.tex").read_text()
         for picture in row["pictures"]:
             svg = (analysed / "analysis" / name / f"{picture}.svg").read_text()
-            assert svg.startswith("<svg") and ('class="mark point"' in svg) == (name != "transitions")  # points have descriptions
+            assert svg.startswith("<svg") and 'class="mark point"' in svg  # points have descriptions
     page = (analysed / "analysis" / "index.html").read_text()
     assert all(f'<section id="{name}">' in page for name in found["analyses"])
 
@@ -95,11 +93,6 @@ def test_codes_are_counted_as_the_steps_they_represent(analysed: Path) -> None:
     codes = [row["codes"] for row in read_rows(analysed / "codebook-4" / "codes.jsonl") if row["problem"] in train]
     counted = Counter(code for row in codes for code in row)
     assert {row["code"]: row["count"] for row in rows_of(analysed, "semantics", "semantics")} == dict(counted)
-    pairs = [row for row in rows_of(analysed, "transitions", "transitions") if row["where"] == "training"]
-    assert sum(row["count"] for row in pairs) == counted.total() + len(codes)  # 4 codes: all pairs are within the table
-    for row in pairs:
-        same_before = sum(other["count"] for other in pairs if other["before"] == row["before"])
-        assert row["share"] == pytest.approx(row["count"] / same_before)
 
 
 def test_lengths_are_counted_with_the_backbones_tokenizer(analysed: Path, workshop: tinyrun.Workshop) -> None:
@@ -132,7 +125,7 @@ def test_what_a_run_lacks_is_said_and_what_it_has_is_made(finished: Path, tmp_pa
     said = tinyrun.cirf("analyze", folder)
     assert said.code == 0, said.err
     assert "pareto: left out: no method was evaluated yet" in said.out
-    assert set(summary(folder)["analyses"]) >= {"semantics", "transitions", "statistics", "hyperparameters"}
+    assert set(summary(folder)["analyses"]) >= {"semantics", "statistics", "hyperparameters"}
     alone = tinyrun.cirf("analyze", folder, "pareto")
     assert alone.code == 2 and "pareto: no method was evaluated yet" in alone.err
     assert tinyrun.cirf("analyze", folder, "paretto").err.count("did you mean pareto?") == 1
@@ -159,19 +152,6 @@ def test_the_front_is_what_none_beats(points: list[tuple[float, float | None]]) 
         assert there == (not better)
     known = [there for there in front if there is not None]
     assert any(known) == bool(known)
-
-
-@given(st.lists(st.lists(st.integers(0, 4), min_size=1, max_size=6), min_size=1, max_size=8))
-def test_entropies_equal_a_matrix_computation(sequences: list[list[int]]) -> None:
-    pairs = count_pairs(sequences)
-    assert pairs.total() == sum(map(len, sequences)) + len(sequences)
-    states = sorted({state for pair in pairs for state in pair}, key=str)
-    joint = np.array([[pairs[a, b] for b in states] for a in states], float) / pairs.total()
-    with np.errstate(divide="ignore", invalid="ignore"):
-        bits = lambda shares: float(-np.nansum(shares * np.log2(shares)))  # noqa: E731
-        plain, given_before = entropies(pairs)
-        assert math.isclose(plain, bits(joint.sum(0)), abs_tol=1e-9)
-        assert math.isclose(given_before, bits(joint) - bits(joint.sum(1)), abs_tol=1e-9)
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.sampled_from([0.0, 1.0]), st.sampled_from([0.0, 1.0])), min_size=1, max_size=80))

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import json
-import random
 from pathlib import Path
-from statistics import fmean, stdev
 from typing import Any
 
 import made
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from cirf.analysis.analysis import get
 from cirf.analysis.source import Source
-from cirf.analysis.transitions import count_pairs, entropies, shuffled_entropies
 from cirf.commands import analyze as analyzing
 from cirf.errors import CirfError
 from cirf.statistics import wilson
@@ -47,7 +42,7 @@ def analyze(folder: Path, *asked: str) -> dict[str, Any]:
 def test_an_analysis_that_fails_leaves_the_others(runs, tmp_path, capsys):
     summary = analyze(tmp_path)
     assert "nowhere" in summary["left_out"]["statistics"]
-    assert {"pareto", "codebook_size", "transitions"} <= set(summary["analyses"])
+    assert {"pareto", "codebook_size"} <= set(summary["analyses"])
     with pytest.raises(CirfError, match=r"statistics: .*nowhere"):
         analyze(tmp_path, "pareto", "statistics")
 
@@ -77,7 +72,7 @@ def test_a_record_that_is_none_is_said(record, tmp_path):
         analyzing.open_runs(tmp_path)
 
 
-# Analyses of one run, given several; and what the order of rows must not change
+# Analyses of one run, given several
 
 CODES = {"sums": [[0, 1, 2], [2, 3]] * 10, "coins": [[3, 1]] * 10}
 BOOK = [{"code": 0, "count": 20, "written": 3, "label": "adds", "tasks": {"sums": 20}, "examples": ["1 + 1 = 2"]}]
@@ -101,7 +96,7 @@ def several(tmp_path: Any) -> list[Any]:
     return [empty, *full]
 
 
-@pytest.mark.parametrize("name", ["difficulty", "semantics", "transitions", "statistics"])
+@pytest.mark.parametrize("name", ["difficulty", "semantics", "statistics"])
 def test_the_first_run_that_has_what_is_needed_is_taken_and_named(name, several):
     found = get(name).make(Source(several))
     assert all(table.rows for table in found.tables)
@@ -118,20 +113,3 @@ def test_a_long_step_is_cut_also_where_it_has_no_spaces(several):
 
 def test_the_recipe_in_the_message_is_named(several):
     assert "empty alone" in get("hyperparameters").make(Source(several)).notes[0]
-
-
-@given(st.lists(st.lists(st.integers(0, 4), min_size=1, max_size=5), min_size=1, max_size=8), st.randoms())
-def test_the_order_of_traces_does_not_change_the_shuffles(sequences, dice):
-    other = list(sequences)
-    dice.shuffle(other)
-    assert shuffled_entropies(sequences, 5) == shuffled_entropies(other, 5)
-
-
-def test_shuffles_equal_those_made_by_hand():
-    dice = random.Random(1)
-    sequences = [[dice.randrange(6) for _ in range(dice.choice([2, 3, 4]))] for _ in range(60)]
-    by_hand = [entropies(count_pairs([dice.sample(one, len(one)) for one in sequences]))[1] for _ in range(400)]
-    found = shuffled_entropies(sequences)
-    assert fmean(found) == pytest.approx(fmean(by_hand), abs=0.006)
-    assert stdev(found) == pytest.approx(stdev(by_hand), rel=0.3)
-    assert shuffled_entropies([[2], [1], [2]], 3) == pytest.approx([entropies(count_pairs([[2], [1], [2]]))[1]] * 3)
