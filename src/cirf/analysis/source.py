@@ -2,10 +2,6 @@
 
 The paper's own values, marked as theirs wherever they are shown, are in ``published.json``, a list of rows a table; accuracies
 are in percent, times in seconds an answer.
-
-Traces are read here for display: ``<cirf><cirf_016>48<cirf_023>72</cirf>72`` is the trace ``[(16, "48"), (23, "72")]``.
-`lm.vocabulary` reads traces too, but imports torch, which takes seconds that a report does not need; a test checks that both
-agree.
 """
 
 import json
@@ -18,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cirf.analysis.names import display_names
+from cirf.lm.vocabulary import parse_trace
 from cirf.store.jsonl import read_rows
 from cirf.store.view import RunView
 
@@ -182,19 +179,17 @@ class Source:
         return [f"This is of {run.name} alone, the first of {several} runs that has what it needs."] if several > 1 else []
 
 
-_TOKEN = re.compile(r"<cirf_(\d{3,})>")
 _EDGE = re.compile(r"<(?:cirf|think)>")
 _END = re.compile(r"</(?:cirf|think)>")
 
 
 def read_codes(output: str) -> list[tuple[int | None, str]]:
-    """Each functional token of a trace with the text after it, up to the closing delimiter. A token without a result has an empty
-    text; text before the first token has ``None``."""
-    body = _EDGE.sub("", _END.split(output, maxsplit=1)[0])
-    before, *parts = _TOKEN.split(body)
-    alone: list[tuple[int | None, str]] = [(None, before.strip())] if before.strip() else []
-    return alone + [(int(code), result.strip()) for code, result in zip(parts[::2], parts[1::2], strict=True)]
+    """Each functional token of a trace with the text after it, up to the closing delimiter: of
+    ``<cirf><cirf_016>48<cirf_023>72</cirf>72`` it is ``[(16, "48"), (23, "72")]``. A token without a result has an empty text;
+    text before the first token has ``None``."""
+    steps = parse_trace(_EDGE.sub("", _END.split(output, maxsplit=1)[0]))
+    return [(code, text.strip()) for code, text in steps if code is not None or text.strip()]
 
 
 def is_functional(output: str) -> bool:
-    return _TOKEN.search(output) is not None
+    return any(code is not None for code, _ in parse_trace(output))
