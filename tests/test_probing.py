@@ -1,4 +1,4 @@
-"""``cirf probe``: a run's methods, their thoughts, traces and pauses perturbed, and the report on it."""
+"""``cirf probe``: a run's methods, their thoughts and traces perturbed, and the report on it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,13 @@ from cirf.store.jsonl import read_rows
 
 VARIANTS = {
     "coconut": {"settings": {"start": "backbone", "stages": 1, "thoughts": 2, "stage_epochs": 0.2}},
-    "pause": {"settings": {"n": 3}},
 }
 
 
 @pytest.fixture(scope="module")
 def run(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("probing")
-    keys: dict[str, Any] = {"methods": ["coconut", "pause", "direct_sft"], "variants": VARIANTS, "evaluate__latency_questions": 0}
+    keys: dict[str, Any] = {"methods": ["coconut", "direct_sft"], "variants": VARIANTS, "evaluate__latency_questions": 0}
     keys |= {"evaluate__max_completion_tokens": 12, "evaluate__batch_size": 4}
     said = tinyrun.cirf("run", workshop.recipe(folder / "r.yaml", **keys), "--out", folder / "run")
     assert said.code == 0, said.err
@@ -41,7 +40,7 @@ def test_whatever_begins_otherwise_or_writes_a_trace_can_be_probed(name: str) ->
     elif method.functional:
         assert units_of(method) == "steps"
     else:
-        assert units_of(method) in (None, "pauses") and bool(units_of(method)) == bool(method.tokens)
+        assert units_of(method) is None
 
 
 def _rows(out: Path, method: str) -> dict[str, list[dict[str, Any]]]:
@@ -55,18 +54,17 @@ def test_what_can_be_probed_is_and_untouched_it_answers_as_ever(run: Path, tmp_p
     out = tmp_path / "out"
     said = tinyrun.cirf("probe", run, "--truncate", "1", "--protocol", "own", "--out", out)
     assert said.code == 0, said.err
-    assert sorted(path.name for path in (out / "probes").iterdir()) == ["coconut", "pause"]
-    for method, probes in (("coconut", ["drop", "shuffle", "swap", "truncate-1"]), ("pause", ["drop", "truncate-1"])):
-        rows = _rows(out, method)
-        assert list(rows) == ["none", "keep", *probes]
-        answered = read_rows(run / "evaluation" / method / "sums.jsonl")
-        for name in ("none", "keep"):
-            for key in ("id", "output", "parsed", "correct", "tokens", "truncated"):
-                assert [row[key] for row in rows[name]] == [row[key] for row in answered], (name, key)
-        assert all(row["changed"] == (name in probes) for name, found in rows.items() for row in found)
+    assert [path.name for path in (out / "probes").iterdir()] == ["coconut"]
+    rows, probes = _rows(out, "coconut"), ["drop", "shuffle", "swap", "truncate-1"]
+    assert list(rows) == ["none", "keep", *probes]
+    answered = read_rows(run / "evaluation" / "coconut" / "sums.jsonl")
+    for name in ("none", "keep"):
+        for key in ("id", "output", "parsed", "correct", "tokens", "truncated"):
+            assert [row[key] for row in rows[name]] == [row[key] for row in answered], (name, key)
+    assert all(row["changed"] == (name in probes) for name, found in rows.items() for row in found)
     report = json.loads((out / "report.json").read_text())["probes"]
-    assert list(report) == ["coconut", "pause"] and report["coconut"]["units"] == "thoughts"
-    assert report["pause"]["probes"]["drop"]["n"] == 8 and report["coconut"]["probes"]["swap"]["n_partner"] == 8
+    assert list(report) == ["coconut"] and report["coconut"]["units"] == "thoughts"
+    assert report["coconut"]["probes"]["drop"]["n"] == report["coconut"]["probes"]["swap"]["n_partner"] == 8
     assert "What the answers depend on" in (out / "report.html").read_text()
     assert any(line.split()[:2] == ["coconut", "swap"] for line in said.out.splitlines()), said.out
     assert not (out / "latency").exists()
@@ -116,7 +114,6 @@ def test_what_cannot_be_meant_is_refused(run: Path, tmp_path: Path) -> None:
     assert "--results: expected follow or keep" in said("--results", "gone")
     assert "--probes: name at least one" in said("--probes", "")
     assert "apply to none of direct_sft" in said("--method", "direct_sft")
-    assert "apply to none of pause" in said("--method", "pause", "--probes", "swap")
 
 
 @pytest.mark.slow
@@ -125,9 +122,9 @@ def test_an_evaluation_of_methods_without_any_leaves_a_runs_probes_out(run: Path
     text = (asking / "recipe.yaml").read_text()
     assert "\n    kinds: []\n" in text
     (asking / "recipe.yaml").write_text(text.replace("\n    kinds: []\n", "\n    kinds: [drop]\n"))
-    for method, there in (("pause", True), ("direct_sft", False)):
+    for method, there in (("coconut", True), ("direct_sft", False)):
         out = tmp_path / method
         said = tinyrun.cirf("evaluate", asking, "--method", method, "--protocol", "own", "--out", out)
         assert said.code == 0, said.err
         assert (out / "probes").exists() == there
-    assert list(_rows(tmp_path / "pause", "pause")) == ["none", "keep", "drop"]
+    assert list(_rows(tmp_path / "coconut", "coconut")) == ["none", "keep", "drop"]

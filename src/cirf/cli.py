@@ -275,7 +275,7 @@ def probe(
     model: Annotated[str, Argument(help="A run's folder, or a model's folder.")],
     kinds: Annotated[
         str,
-        Option("--probes", metavar="A,B", help="Drop, shuffle or swap (with another question's) thoughts, traces and pauses."),
+        Option("--probes", metavar="A,B", help="Drop, shuffle or swap (with another question's) thoughts and traces."),
     ] = "drop,shuffle,swap",
     truncate: Annotated[OptText, Option("--truncate", metavar="K,L", help="Keep only the first K, once for each number.")] = None,
     results: Annotated[

@@ -10,7 +10,7 @@ import pytest
 import torch
 from tiny import Thinks
 
-from cirf.evaluation.perturb import OfPauses, OfThoughts, OfTrace, Prober, Unit, shuffled
+from cirf.evaluation.perturb import OfThoughts, OfTrace, Prober, Unit, shuffled
 from cirf.lm.decoding.generate import Decoding, Output, generate
 from cirf.lm.prompt import encode, prompt_text
 from cirf.lm.training.batches import Row
@@ -218,21 +218,3 @@ def test_who_answers_from_its_trace_gives_anothers_answer_to_anothers_trace(
     short = prober(prompts, NAMES[:4], 4 - opened)  # the cap is as it was: the trace takes all of it
     assert [one.output for one in short["keep"]] == [one.output for one in short["none"]]
     assert all(one.output.truncated and one.output.tokens == 4 - opened for one in short["keep"])
-
-
-def test_pauses_can_become_fewer(tiny: Any, tokenizer: Any) -> None:
-    model = tiny.build_model()
-    (pause,) = add_tokens(model, tokenizer, ["<pause>"])
-    with torch.no_grad():
-        model.get_input_embeddings().weight[pause] += 3.0
-    plain, template = [prompt_text(tokenizer, text) for text in ASKED], tokenizer.chat_template
-    tokenizer.chat_template = at_head_of_answer(template, "<pause>" * 3)
-    prompts = [prompt_text(tokenizer, text) for text in ASKED]
-    found = Prober(model, tokenizer, None, OfPauses(tokenizer, ["<pause>"]), ("drop", "truncate-2"), 0)(prompts, NAMES, CAP)
-    for name, count in (("none", 3), ("keep", 3), ("truncate-2", 2), ("drop", 0)):
-        wanted = generate(model, tokenizer, [text + "<pause>" * count for text in plain], CAP)
-        assert [one.output for one in found[name]] == wanted, name
-        assert all(one.changed == (count < 3) for one in found[name])
-    assert [one.output for one in found["drop"]] != [one.output for one in found["none"]]
-    nothing = Prober(model, tokenizer, None, OfPauses(tokenizer, ["<pause>"]), ("drop",), 0)(plain, NAMES, CAP)
-    assert nothing["drop"] == nothing["none"] == nothing["keep"]

@@ -1,4 +1,4 @@
-"""Perturbs what is between a question and its answer: thoughts, functional tokens, pauses.
+"""Perturbs what is between a question and its answer: thoughts, or functional tokens.
 
 A prompt with two thoughts, and its form under each probe (w: the thoughts of another question)::
 
@@ -12,7 +12,7 @@ All vectors are computed first, as usual; then they are perturbed and fed to the
 not continue thinking from a perturbed thought: the probe's effect could not be separated from the model's own.
 
 A trace is written first, as usual; its units are the steps, each a functional token with its result, and the model continues
-after the perturbed trace and its end token. Pauses are in the prompt; they are all equal, so only their number can be reduced.
+after the perturbed trace and its end token.
 """
 
 from __future__ import annotations
@@ -147,25 +147,6 @@ class OfTrace(Perturbable):
             if token or result:
                 made.append(Unit((*gap, *token, *result)))
         return tuple(made)
-
-
-class OfPauses(Perturbable):
-    """New tokens in the prompt."""
-
-    def __init__(self, tokenizer: Any, names: Sequence[str]) -> None:
-        self._ids = frozenset(tokenizer.convert_tokens_to_ids(list(names)))
-
-    def cut(self, prompts: Sequence[list[int]], written: Sequence[Output]) -> list[Cut | None]:
-        cuts: list[Cut | None] = []
-        for ids in prompts:
-            first = next((index for index, token in enumerate(ids) if token in self._ids), None)
-            if first is None:
-                cuts.append(None)
-                continue
-            units = tuple(Unit((token,)) for token in ids if token in self._ids)
-            tail = tuple(token for token in ids[first:] if token not in self._ids)
-            cuts.append(Cut(Unit(tuple(ids[:first])), units, Unit(tail)))
-        return cuts
 
 
 class Prober:

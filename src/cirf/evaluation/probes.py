@@ -1,4 +1,4 @@
-"""Probes: do thoughts, functional tokens or pauses affect the answer? Answers to the same questions after perturbed ones.
+"""Probes: do thoughts or functional tokens affect the answer? Answers to the same questions after perturbed ones.
 
 One row a question and probe, ``<task>.jsonl``::
 

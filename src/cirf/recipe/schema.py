@@ -435,9 +435,9 @@ class Voting(Section):
 
 
 class Probes(Section):
-    """Answers after perturbed thoughts, functional tokens or pauses."""
+    """Answers after perturbed thoughts or functional tokens."""
 
-    kinds: tuple[Literal["drop", "shuffle", "swap"], ...] = key((), "What is done to them: drop them, shuffle them within a question, give each question those of another. Empty, and truncate too: no probes. Pauses are all equal, so they are only dropped and truncated.")
+    kinds: tuple[Literal["drop", "shuffle", "swap"], ...] = key((), "What is done to them: drop them, shuffle them within a question, give each question those of another. Empty, and truncate too: no probes.")
     truncate: tuple[Whole, ...] = key((), "Keep only the first k of them, once for each k.")
     results: Literal["follow", "keep"] = key("follow", "Results in a trace: each goes with its functional token, or all stay in their places and only the tokens are perturbed.")
 
@@ -454,7 +454,7 @@ class Evaluate(Section):
     runs: Positive = key(1, "Runs of a sampled evaluation, each with its own seed.", paper="A.2 Inference Settings")
     sampled: SampledAnswers = key(SampledAnswers(), "Where the evaluation is greedy: additional sampled runs, reported on their own.")
     voting: Voting = key(Voting(), "Answers by majority.")
-    probes: Probes = key(Probes(), "Perturbations of a method's thoughts, functional tokens or pauses, to test whether answers depend on them. Always greedy.")
+    probes: Probes = key(Probes(), "Perturbations of a method's thoughts or functional tokens, to test whether answers depend on them. Always greedy.")
     batch_size: Positive = key(32, "Problems decoded at once; accuracy only, never latency. With engine vllm, 512 or more keep a GPU busy.", unit="problems")
     engine: Literal["transformers", "vllm"] = key("transformers", "The engine of evaluations, votes and the samples of cirf_self; never of latency. vllm: vLLM in this process (pip install 'cirf[vllm]'). Methods that reason in vectors are always decoded by transformers; the report names the engine of each method.")
     endpoints: dict[str, Endpoint] = key({}, "OpenAI-compatible servers that answer for methods, by the name in tables: {cot_70b: {url: 'http://localhost:8000/v1', model: served-name}}. Evaluations and votes only: such methods are not timed or probed.")

@@ -1,4 +1,4 @@
-"""A model's answers after perturbed thoughts, functional tokens or pauses."""
+"""A model's answers after perturbed thoughts or functional tokens."""
 
 from __future__ import annotations
 
@@ -16,21 +16,20 @@ if TYPE_CHECKING:
     from cirf.methods.base import Method
     from cirf.recipe.schema import Recipe
 
-Units = Literal["thoughts", "steps", "pauses"]
+Units = Literal["thoughts", "steps"]
 
 
 def units_of(method: Method) -> Units | None:
-    """What of a method can be perturbed: the vectors it thinks in, the steps of its trace, the new tokens in its prompt; ``None``
-    where there is nothing between question and answer, or only words."""
-    return "thoughts" if method.latents else "steps" if method.functional else "pauses" if method.tokens else None
+    """What of a method can be perturbed: the vectors it thinks in, or the steps of its trace; ``None`` where there is neither
+    between question and answer."""
+    return "thoughts" if method.latents else "steps" if method.functional else None
 
 
 def names_for(method: Method, recipe: Recipe) -> tuple[str, ...]:
     """The probes that a recipe asks for and that say something of a method; none where it has nothing to perturb, or where its
     answers are steered, which would hold perturbed ones to the form, or their numbers to the calculation, again."""
-    units = None if method.steered or method.name in recipe.evaluate.endpoints else units_of(method)
-    alike = {"shuffle", "swap"} if units == "pauses" else set()
-    return tuple(name for name in recipe.evaluate.probes.names if units and name not in alike)
+    apart = method.steered or method.name in recipe.evaluate.endpoints or units_of(method) is None
+    return () if apart else recipe.evaluate.probes.names
 
 
 def check(recipe: Recipe) -> None:
@@ -39,7 +38,7 @@ def check(recipe: Recipe) -> None:
     if requested and not any(names_for(get(name, recipe), recipe) for name in recipe.methods):
         raise CirfError(
             f"evaluate.probes: {', '.join(requested)} apply to none of {', '.join(recipe.methods)}: there are only words "
-            "between question and answer, or pauses, which are only dropped and truncated, or settings constrain the answers; "
+            "or pauses between question and answer, or settings constrain the answers; "
             "name a method that reasons in vectors or functional tokens, without such settings"
         )
 
@@ -47,7 +46,7 @@ def check(recipe: Recipe) -> None:
 def probing(context: Context, name: str, work: Path) -> dict[str, Any]:
     """Answer every test question under every probe, greedily, in padded batches, and judge the answers."""
     from cirf.evaluation.harness import Questions
-    from cirf.evaluation.perturb import OfPauses, OfThoughts, OfTrace, Perturbable, Prober
+    from cirf.evaluation.perturb import OfThoughts, OfTrace, Perturbable, Prober
     from cirf.evaluation.probes import KEEP, ProbedModel, probe
     from cirf.lm import backbone
     from cirf.lm.vocabulary import token_names
@@ -60,11 +59,9 @@ def probing(context: Context, name: str, work: Path) -> dict[str, Any]:
     between: Perturbable
     if units == "thoughts" and begins is not None:
         between = OfThoughts(model, begins)
-    elif units == "steps":
+    else:
         names = token_names(recipe.codebook.codes, recipe.vocabulary.delimiters)
         between = OfTrace(tokenizer, names, recipe.evaluate.probes.results)
-    else:
-        between = OfPauses(tokenizer, method.tokens)
     probes = names_for(method, recipe)
     summary = probe(
         ProbedModel(
