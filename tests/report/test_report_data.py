@@ -5,20 +5,17 @@ import re
 import shutil
 from collections import Counter
 
-import numpy as np
 import pytest
 import synthetic
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.numpy import load_file, save_file
-from sklearn.metrics.pairwise import cosine_similarity
 
 from cirf.analysis.source import read_codes
 from cirf.assets import published_hash
 from cirf.errors import CirfError
 from cirf.recipe.load import dump
 from cirf.records import Trace
-from cirf.report.data.codes import MOST, SEGMENTS, code_accuracy, count_transitions, read_neighbours, shorten, token_shares
+from cirf.report.data.codes import SEGMENTS, code_accuracy, count_transitions, shorten, token_shares
 from cirf.report.data.collect import collect
 from cirf.report.data.measures import as_trained, read_settings
 from cirf.report.page import render
@@ -261,7 +258,7 @@ def test_damage_is_named(run, path, content, message):
         collect(run, environment=ENVIRONMENT)
 
 
-# The functional tokens of a run: transitions, neighbours, and whose answers are right
+# The functional tokens of a run: transitions, and whose answers are right
 
 CODES = st.lists(st.lists(st.integers(0, 6), max_size=8), max_size=12)
 
@@ -299,28 +296,6 @@ def test_transitions_of_a_run_are_those_of_its_training_traces_as_text(finished,
     assert counts == sorted(counts, reverse=True)
 
 
-def test_neighbours_are_those_of_an_independent_cosine(finished, data):
-    codes = load_file(finished / "codebook-24" / "codebook.safetensors")["codes"]
-    cosines = cosine_similarity(codes.astype(np.float64))
-    for row in data["codebook"]["codes"]:
-        mine = cosines[row["code"]]
-        order = [int(other) for other in np.argsort(-mine, kind="stable") if other != row["code"]][:MOST]
-        assert [other for other, _ in row["neighbours"]] == order
-        assert [value for _, value in row["neighbours"]] == pytest.approx([mine[other] for other in order], abs=1e-6)
-
-
-def test_a_vector_of_zeros_is_near_to_nothing_and_damage_is_named(tmp_path):
-    assert read_neighbours(tmp_path, 3) == {}
-    save_file({"codes": np.array([[0, 0], [1, 0], [1, 1]], np.float32)}, tmp_path / "codebook.safetensors")
-    found = read_neighbours(tmp_path, 3)
-    assert found[0] == [[1, 0.0], [2, 0.0]] and found[1][0] == [2, 0.707107]
-    with pytest.raises(CirfError, match=r"codebook\.safetensors: holds codes of shape \(3, 2\), not 4"):
-        read_neighbours(tmp_path, 4)
-    (tmp_path / "codebook.safetensors").write_bytes(b"nonsense")
-    with pytest.raises(CirfError, match=r"codebook\.safetensors: cannot be read"):
-        read_neighbours(tmp_path, 3)
-
-
 def test_answers_with_a_code_are_counted_once_a_question(finished, data):
     rows = [row for t in ("svamp", "coin_flip") for row in read_rows(finished / "evaluation" / "cirf_full" / f"{t}.jsonl")]
     for summary in data["codebook"]["codes"]:
@@ -348,12 +323,6 @@ def test_steps_of_a_code_are_different_ones_of_their_tasks(data):
         assert row["distinct"] <= row["count"] == sum(row["tasks"].values())
     assert any(row["distinct"] > SEGMENTS for row in data["codebook"]["codes"])
     assert shorten("abc", 3) == "abc" and shorten("ab cd", 3) == "ab…"
-
-
-def test_without_vectors_the_rest_is_reported(run):
-    (run / f"codebook-{synthetic.SIZE}" / "codebook.safetensors").unlink()
-    book = collect(run, environment={})["codebook"]
-    assert all(row["neighbours"] == [] for row in book["codes"]) and book["transitions"]["pairs"]
 
 
 # A report of a run whose recipe, machine or labels have changed since its models were trained

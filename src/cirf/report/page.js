@@ -80,15 +80,13 @@
       ["Answers with it", row.answers ? `${percent(row.answers.right)} right (95 % interval ${(100 * row.answers.interval[0]).toFixed(1)} to ${percent(row.answers.interval[1])}, ${plural(row.answers.questions, "question")})${data.accuracy === null ? "" : `; all answers: ${percent(data.accuracy)}`}` : "none"],
       ["Tasks", Object.entries(row.tasks).map(([name, count]) => `${name} ${number(count)}`).join(", ") || "none"],
     ];
-    const near = row.neighbours.map(([other, cosine]) => make("li", {}, chip(other), make("span", { class: "count" }, cosine.toFixed(3))));
     find("code-body").replaceChildren(
       make("dl", { class: "facts" }, ...facts.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value)))),
       make("p", { class: "note" }, "Answers with it are those of the functional method. The share is not an effect of the token: harder questions need other steps."),
       row.written ? make("button", { type: "button", id: "code-traces", on: { click: () => { dialog.close(); openTraces(code); } } }, "Show the questions answered with it") : null,
       make("div", { class: "columns" },
         ranked("After it", following(code, 0, 1, transitions.last), row.count, "end of the trace"),
-        ranked("Before it", following(code, 1, 0, transitions.first), row.count, "start of the trace"),
-        make("section", {}, make("h3", {}, "Nearest tokens"), near.length ? make("ol", { class: "ranked" }, ...near) : make("p", { class: "soft" }, "The run holds no vectors of its codes."), make("p", { class: "note" }, "Cosine of the code vectors of the codebook: 1 is the same direction."))),
+        ranked("Before it", following(code, 1, 0, transitions.first), row.count, "start of the trace")),
       segments(row));
     find("code-back").hidden = !visited.length;
     dialog.scrollTop = 0;

@@ -1,5 +1,5 @@
-"""The functional tokens of a run: the function of each, where it is written, the accuracy of answers with it, and its nearest
-codes; and every evaluated question with what each method answered, limited in size.
+"""The functional tokens of a run: the function of each, where it is written, and the accuracy of answers with it; and every
+evaluated question with what each method answered, limited in size.
 
 Which function follows which in the training traces is counted pair by pair. The traces ``3 7`` and ``3 3 7`` have five steps, of
 which three follow another one::
@@ -38,8 +38,8 @@ def read_functions(run: RunView, recipe: Mapping[str, Any], model: str, per_code
     Of a code: ``label``; ``count`` of the training steps that carry it, with their ``share``, ``tasks`` and ``distinct`` texts;
     ``token_share``: of all training steps' tokens (``None`` without the model's tokenizer); ``examples``, ``per_code`` of these;
     ``segments``, ``[task, text]`` of up to ``SEGMENTS`` (fewer where the codes are very many), at even distances; ``written``,
-    how often it occurs in ``answered``, the answers of ``model`` by task; ``answers``: see `code_accuracy`; ``neighbours``: see
-    `read_neighbours`. Of all: ``transitions`` of the training traces (`count_transitions`), ``segments`` steps in all.
+    how often it occurs in ``answered``, the answers of ``model`` by task; ``answers``: see `code_accuracy`. Of all:
+    ``transitions`` of the training traces (`count_transitions`), ``segments`` steps in all.
     """
     functions = load_object(run.at(f"models/{model}") / "functions.json") or {}
     if not (there := run.each("codebook-*")):
@@ -51,7 +51,6 @@ def read_functions(run: RunView, recipe: Mapping[str, Any], model: str, per_code
     steps, traces = _training_steps(run, folder, size)
     found = (code for table in answered.values() for row in table for code, _ in read_codes(row["output"]))
     written, right = Counter(code for code in found if code is not None), code_accuracy(answered)
-    neighbours = read_neighbours(folder, size)
     labels = _labels(functions, {code: [text for _, text in rows] for code, rows in steps.items()})
     labels |= read_labels(run.root, {code: len(rows) for code, rows in steps.items()})
     report = stored.get("report", {})
@@ -77,7 +76,6 @@ def read_functions(run: RunView, recipe: Mapping[str, Any], model: str, per_code
                 "distinct": len(distinct),
                 "segments": [[task, shorten(text, LENGTH)] for task, text in evenly(distinct, kept)],
                 "answers": right.get(code),
-                "neighbours": neighbours.get(code, []),
             }
         )
     return {
@@ -160,37 +158,6 @@ def _labels(functions: Mapping[str, Any], segments: Mapping[int, Sequence[str]])
     if held.keys() != {code for code, texts in segments.items() if texts}:
         return label_codes(segments)
     return {code: held.get(code, UNUSED) for code in segments}
-
-
-MOST = 8  # number of neighbours shown for a code
-_DIGITS = 6
-
-
-def read_neighbours(folder: Path, size: int) -> dict[int, list[list[float]]]:
-    """``[[code, cosine], ...]`` of every code, nearest first, from a codebook's ``codebook.safetensors`` [K x d_e]. The vectors
-    are those that quantised the steps, before a model was fine-tuned with them. A zero vector has no neighbours. Empty without
-    such a file; ``CirfError`` if it is damaged or has another number of codes."""
-    path = folder / "codebook.safetensors"
-    if not path.exists():
-        return {}
-    import numpy as np
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="np") as file:
-            codes = file.get_tensor("codes").astype(np.float64)
-    except (SafetensorError, OSError) as error:
-        raise CirfError(f"{path}: cannot be read ({error}); remove the folder {folder.name} and run again") from None
-    if codes.ndim != 2 or len(codes) != size:
-        raise CirfError(f"{path}: holds codes of shape {codes.shape}, not {size} of them; remove the folder and run again")
-    lengths = np.linalg.norm(codes, axis=1, keepdims=True)
-    units = np.divide(codes, lengths, out=np.zeros_like(codes), where=lengths > 0)
-    cosines = np.round(units @ units.T, _DIGITS)
-    nearest = {}
-    for code in range(size):
-        others = sorted((-cosine, other) for other, cosine in enumerate(cosines[code].tolist()) if other != code)
-        nearest[code] = [[other, -cosine or 0.0] for cosine, other in others[:MOST]]
-    return nearest
 
 
 def count_transitions(traces: Iterable[Sequence[int]]) -> dict[str, Any]:
