@@ -21,7 +21,7 @@ CHAT = "/v1/chat/completions"
 EXEMPT = (
     "the last message must be the user's",  # of a list, one place
     "at most 32 answers to one question",
-    "prose has no functional tokens to steer or explain",  # a field and what the model is
+    "prose has no functional tokens to steer",  # a field and what the model is
     "the conversation has ",  # ... so many tokens: only a tokenizer can count
     "the text holds half a character",  # JSON has a way to write one, and the type string no way to exclude it
 )
@@ -44,7 +44,6 @@ OWN: dict[str, Callable[[random.Random], Any]] = {
     "results": lambda draw: draw.random() < 0.5,
     "result_tokens": lambda draw: draw.choice((None, 0, 1, 3)),
     "result_cost": lambda draw: draw.choice((0, 0.5, 1e6)),
-    "explain": lambda draw: draw.random() < 0.5,
 }
 """Valid values of fields that affect the answer."""
 

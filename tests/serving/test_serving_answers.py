@@ -21,6 +21,7 @@ from cirf.lm.decoding.generate import Decoding, generate_one, sample_many
 from cirf.lm.decoding.trace_grammar import Steering
 from cirf.lm.prompt import prompt_text, stop_ids
 from cirf.serving.model import ServedModel
+from cirf.serving.reading import explanations
 
 QUESTIONS = ["Hi?", "What is 12 plus 7?", "Anna has 3 apples and buys 4 more. How many apples are there now?", "yes", "0 1 2" * 9]
 
@@ -159,25 +160,24 @@ def test_a_calculator_is_had_by_every_model(
         assert asked(server, name, "yes", extra_body={"cirf": {"calculator": True, "budget": 1}})[2] == 1
 
 
-def test_every_functional_token_is_explained(server: Running, traces: ServedModel) -> None:
-    import torch
-
-    summary = server.chat(question("What is 12 plus 7?", cirf={"budget": 3, "result_tokens": 2, "explain": True}))[2]
-    own = summary["choices"][0]["cirf"]
-    tokens = [step["token"] for step in own["steps"]]
-    assert tokens and [one["token"] for one in own["explain"]] == tokens
-    assert [one["label"] for one in own["explain"]] == [step["label"] for step in own["steps"]]
-    assert all(one["segments"] == [f"a {one['label']} b", "c"] for one in own["explain"])
+def test_every_functional_token_is_explained(traces: ServedModel) -> None:
     prompt = prompt_text(traces.tokenizer, "What is 12 plus 7?")
     assert traces.opened and prompt.endswith("<cirf>")
+    steer = traces.steer(Steering(budget=3, result_tokens=2))
+    made = generate_one(traces.model, traces.tokenizer, prompt, traces.cap, Decoding(steer=steer))
+    steps = [step for step in traces.read(made.text, made.truncated).steps if step["token"]]
+    found = explanations(traces, prompt, made.ids)
+    assert steps and [(one["token"], one["label"]) for one in found] == [(step["token"], step["label"]) for step in steps]
+    assert all(one["segments"] == [f"a {one['label']} b", "c"] for one in found)
     ids = traces.tokenizer(prompt, add_special_tokens=False, return_tensors="pt").input_ids
     with torch.no_grad():
         chances = traces.model(ids).logits[0, -1].softmax(0)
-    first = own["explain"][0]
+    first = found[0]
     wanted = float(chances[traces.tokenizer.convert_tokens_to_ids(first["token"])])
     assert first["probability"] == pytest.approx(wanted, abs=1e-5)
     listed = [one["probability"] for one in first["alternatives"]]
     assert len(listed) == 3 and listed == sorted(listed, reverse=True) and listed[0] <= float(chances.max()) + 1e-5
+    assert explanations(traces, prompt, made.ids[:0]) == []
 
 
 def test_a_conversation_goes_by_the_models_template(server: Running, traces: ServedModel) -> None:

@@ -73,7 +73,7 @@ def test_fields_that_are_refused_may_hold_what_is_described(server: Running) -> 
         ({"stream_options": {"include_usage": "yes"}}, "stream_options.include_usage"),
         ({"temperature": "0.5"}, "temperature"),
         ({"top_p": True}, "top_p"),
-        ({"cirf": {"explain": 0}}, "cirf.explain"),
+        ({"cirf": {"calculator": 0}}, "cirf.calculator"),
         ({"cirf": {"budget": "3"}}, "cirf.budget"),
         ({"cirf": {"result_cost": "1"}}, "cirf.result_cost"),
     ],

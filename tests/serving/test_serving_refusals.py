@@ -64,7 +64,6 @@ def check(summary: Any) -> dict[str, Any]:
         ({"cirf": {"at_most": {"1": -1}}}, 400, "invalid_request", "cirf.at_most.1"),
         ({"cirf": {"at_most": {"9": 1}}}, 400, "unknown_code", "cirf.at_most"),
         ({"model": "prose", "cirf": {"budget": 2}}, 400, "not_functional", "cirf"),
-        ({"model": "prose", "cirf": {"explain": True}}, 400, "not_functional", "cirf.explain"),
     ],
 )
 def test_what_cannot_be_answered_is_reported_why(server: Running, change: Any, status: int, code: str, param: str | None) -> None:

@@ -26,7 +26,6 @@ from cirf.lm import backbone
 from cirf.lm.backbone import load_tokenizer, pick_device
 from cirf.lm.decoding import generate as decode
 from cirf.lm.decoding.trace_grammar import Steering, check_codes, expression
-from cirf.lm.prompt import encode
 from cirf.lm.vocabulary import is_closed, names_in, opened_by_prompt
 from cirf.methods import get
 from cirf.methods.cirf.cirf import TraceSettings, formed
@@ -34,7 +33,7 @@ from cirf.methods.prose.cot import ANSWER_MARK
 from cirf.progress import SILENT, printable
 from cirf.recipe.load import load, open_run
 from cirf.serving.model import ServedModel, load_served
-from cirf.serving.reading import HALF, StreamReader, choices, explanation, without_beginning
+from cirf.serving.reading import HALF, StreamReader, explanations, without_beginning
 from cirf.stages.context import Context
 from cirf.stages.models import functions_of as by_traces
 from cirf.store.files import parse_json
@@ -76,7 +75,7 @@ def ask(
 
     streamed = show if not as_json and (sys.stdout.isatty() if stream is None else stream) else None
     output = decode.generate_one(model, tokenizer, prompt, served.cap, decoding, on_text=streamed)
-    explained = _explained(served, prompt, output.ids) if explain else []
+    explained = explanations(served, prompt, output.ids) if explain else []
     closed = None if served.names is None else is_closed(output.text, served.names)
     if as_json:
         read = served.read(output.text, output.truncated)
@@ -92,12 +91,6 @@ def ask(
         print(f"warning: {_ILL_FORMED}", file=sys.stderr)
     for one in explained:
         _print_explanation(one)
-
-
-def _explained(served: ServedModel, prompt: str, written: Sequence[int]) -> list[dict[str, Any]]:
-    assert served.names is not None
-    found = choices(served.model, served.tokenizer, encode(served.tokenizer, prompt), written, served.names)
-    return [explanation(choice, served.functions) for choice in found]
 
 
 def _print_explanation(summary: Mapping[str, Any]) -> None:

@@ -38,7 +38,6 @@ from cirf.serving.completions import Completion
 from cirf.serving.engine import BatchSettings, Busy, Closing, Engine, Job
 from cirf.serving.limits import Limits
 from cirf.serving.model import ServedModel
-from cirf.serving.reading import choices
 from cirf.serving.schemas import ChatRequest
 from cirf.serving.server import Guard, Refusal
 
@@ -118,8 +117,8 @@ async def _answer(request: Request, body: ChatRequest, job: Job, engine: Engine,
             return Response(status_code=499)  # its client has gone
         if body.stream:
             usage = body.stream_options is not None and body.stream_options.include_usage
-            return Stream(job, _events(job, completion, waiting, body.cirf.explain, usage))
-        return JSONResponse(completion.whole(await waiting.explained(body.cirf.explain)))
+            return Stream(job, _events(job, completion, waiting, usage))
+        return JSONResponse(completion.whole())
     except BaseException:
         job.cancel()
         raise
@@ -215,18 +214,6 @@ class JobWait:
         finally:
             gone.cancel()
 
-    async def explained(self, wanted: bool) -> list[Any] | None:
-        """The probabilities of the functional tokens of each choice; ``None`` if not requested."""
-        job, served = self._job, self._job.served
-        if not wanted or served.names is None:
-            return None
-        names = served.names
-
-        def look() -> list[Any]:
-            return [choices(served.model, served.tokenizer, job.ids, made, names) for made in job.made]
-
-        return await asyncio.wrap_future(self._engine.call(look))
-
 
 class Stream(StreamingResponse):
     """Events as they come; the job is always released at the end."""
@@ -242,7 +229,7 @@ class Stream(StreamingResponse):
             self._job.cancel()
 
 
-async def _events(job: Job, completion: Completion, waiting: JobWait, explain: bool, usage: bool) -> AsyncIterator[str]:
+async def _events(job: Job, completion: Completion, waiting: JobWait, usage: bool) -> AsyncIterator[str]:
     yield _event(completion.opening())
     try:
         while True:
@@ -253,7 +240,7 @@ async def _events(job: Job, completion: Completion, waiting: JobWait, explain: b
                 break
             await waiting.change()
         waiting.check()
-        for chunk in completion.ending(await waiting.explained(explain), usage):
+        for chunk in completion.ending(usage):
             yield _event(chunk)
     except Refusal as refusal:
         yield _event(refusal.body)
@@ -341,9 +328,8 @@ def _how(request: ChatRequest, served: ServedModel) -> BatchSettings:
     temperature = usual.temperature if request.temperature is None else request.temperature
     top_p = usual.top_p if request.top_p is None else request.top_p
     steered = request.cirf.steered
-    if served.names is None and (steered or request.cirf.explain):
-        named = "cirf.explain" if not steered else "cirf"
-        raise Refusal(400, f"{served.name} has no functional tokens to steer or explain", "not_functional", named)
+    if served.names is None and steered:
+        raise Refusal(400, f"{served.name} has no functional tokens to steer", "not_functional", "cirf")
     calculator = request.cirf.calculator
     if not steered:
         return BatchSettings(temperature, top_p, calculator=calculator)

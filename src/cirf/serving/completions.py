@@ -10,7 +10,7 @@ from typing import Any
 from cirf.lm.decoding.generate import output_of
 from cirf.lm.prompt import stop_ids
 from cirf.serving.engine import Job
-from cirf.serving.reading import StreamReader, TokenChoice, explanation
+from cirf.serving.reading import StreamReader
 
 
 class Completion:
@@ -26,13 +26,13 @@ class Completion:
         """An answer as far as it is written, functional tokens included."""
         return output_of(self._job.served.tokenizer, self._job.made[place], self._stops).text if self._job.made else ""
 
-    def whole(self, explained: Sequence[Sequence[TokenChoice]] | None) -> dict[str, Any]:
-        """The response, all at once; ``explained``: for each choice, the probabilities of its functional tokens."""
+    def whole(self) -> dict[str, Any]:
+        """The response, all at once."""
         choices = []
         for place, reader in enumerate(self._readers):
             reasoning, content = reader.more(self.text(place), over=True, cut=self._cut(place))
             spoken = {"role": "assistant", "content": content, "reasoning": reasoning or None}
-            choices.append({"index": place, "message": spoken, "logprobs": None} | self._ending(place, explained))
+            choices.append({"index": place, "message": spoken, "logprobs": None} | self._ending(place))
         body = {"object": "chat.completion", "choices": choices, "usage": self.usage(), "cirf": self._own()}
         return self._about | body
 
@@ -51,9 +51,9 @@ class Completion:
                     chunks.append(self._chunk([self._choice(place, {name: text})]))
         return chunks
 
-    def ending(self, explained: Sequence[Sequence[TokenChoice]] | None, usage: bool) -> list[dict[str, Any]]:
+    def ending(self, usage: bool) -> list[dict[str, Any]]:
         chunks = self.news(over=True)
-        last = [self._choice(place, {}) | self._ending(place, explained) for place in range(self._job.count)]
+        last = [self._choice(place, {}) | self._ending(place) for place in range(self._job.count)]
         chunks.append(self._chunk(last) | {"cirf": self._own()})
         return [*chunks, self._chunk([]) | {"usage": self.usage()}] if usage else chunks
 
@@ -65,12 +65,9 @@ class Completion:
     def _cut(self, place: int) -> bool:
         return bool(self._job.ends) and self._job.ends[place] == "length"
 
-    def _ending(self, place: int, explained: Sequence[Sequence[TokenChoice]] | None) -> dict[str, Any]:
+    def _ending(self, place: int) -> dict[str, Any]:
         read = self._job.served.read(self.text(place), self._cut(place))
-        own: dict[str, Any] = {"answer": read.answer, "steps": list(read.steps)}
-        if explained is not None:
-            own["explain"] = [explanation(choice, self._job.served.functions) for choice in explained[place]]
-        return {"finish_reason": self._job.ends[place] or "stop", "cirf": own}
+        return {"finish_reason": self._job.ends[place] or "stop", "cirf": {"answer": read.answer, "steps": list(read.steps)}}
 
     def _own(self) -> dict[str, Any]:
         job = self._job

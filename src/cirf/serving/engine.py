@@ -15,9 +15,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 from cirf.errors import CirfError
 from cirf.lm.prompt import stop_ids
@@ -27,7 +26,6 @@ from cirf.serving.model import ServedModel
 if TYPE_CHECKING:
     from cirf.lm.decoding.trace_grammar import Steering
 
-T = TypeVar("T")
 _log = logging.getLogger("cirf.serving")
 
 
@@ -99,7 +97,6 @@ class Engine:
         self._limits = limits
         self._waiting: deque[Job] = deque()
         self._running: list[Job] = []
-        self._calls: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
         self._changed = threading.Condition()
         self._closing = False
         self._pace = 1.0  # seconds of a batch, the last ones counting most
@@ -129,16 +126,6 @@ class Engine:
             self._waiting.append(job)
             self._changed.notify()
 
-    def call(self, function: Callable[[], T]) -> Future[T]:
-        """Have a function run in the engine's thread, before the next batch: for other uses of the models."""
-        future: Future[T] = Future()
-        with self._changed:
-            if self._closing:
-                raise Closing
-            self._calls.append((function, future))
-            self._changed.notify()
-        return future
-
     @property
     def waiting(self) -> int:
         return sum(job.count for job in tuple(self._waiting) if not job.cancelled)
@@ -155,14 +142,11 @@ class Engine:
     def _work(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._waiting or self._calls or self._closing)
-                call = self._calls.popleft() if self._calls else None
-                self._running = [] if call else self._take()
-                if self._closing and not call and not self._running:
+                self._changed.wait_for(lambda: self._waiting or self._closing)
+                self._running = self._take()
+                if self._closing and not self._running:
                     return
-            if call:
-                _run(*call)
-            elif self._running:
+            if self._running:
                 self._answer(self._running)
             self._running = []
 
@@ -250,11 +234,3 @@ def _fail(jobs: Sequence[Job], error: str) -> None:
         if not job.over:
             job.error = error
             _end(job)
-
-
-def _run(function: Callable[[], Any], future: Future[Any]) -> None:
-    if future.set_running_or_notify_cancel():
-        try:
-            future.set_result(function())
-        except Exception as error:
-            future.set_exception(error)

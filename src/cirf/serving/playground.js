@@ -10,7 +10,6 @@ const make = (tag, text = "", style = "") => {
   return made;
 };
 const seconds = (value) => (value < 1 ? `${Math.round(1000 * value)} ms` : `${value.toFixed(2)} s`);
-const percent = (value) => `${(100 * value).toFixed(1)} %`;
 
 let models = [];
 let key = "";
@@ -78,32 +77,18 @@ class Column {
   }
 
   finish(choice, own) {
-    const { answer, explain } = choice.cirf;
+    const { answer } = choice.cirf;
     const cut = choice.finish_reason === "length";
     const apart = this.model.cirf.functional || answer !== this.content; // prose without a mark is all answer, and shown already
     if (apart && (answer || !cut)) this.shown(".final").querySelector("output").textContent = answer || "no answer was written";
     this.cut = cut;
     this.own = own;
-    if (explain?.length) this.meaning(explain);
   }
 
   total(usage) {
     const speed = `${usage.completion_tokens} tokens in ${seconds(this.own.seconds)}`;
     const waited = this.own.waited_seconds > 0.1 ? `, after waiting ${seconds(this.own.waited_seconds)}` : "";
     this.fact(speed + waited + (this.cut ? "; truncated at the cap" : ""));
-  }
-
-  meaning(tokens) {
-    const list = this.shown(".meaning").querySelector("ol");
-    for (const one of tokens) {
-      const item = make("li", `${one.token} ${one.label}, ${percent(one.probability)}`);
-      const others = one.alternatives.map((other) => `${other.token} ${other.label ?? ""} ${percent(other.probability)}`);
-      const details = make("ul");
-      if (others.length) details.append(make("li", `might have been: ${others.join(", ")}`));
-      for (const segment of one.segments) details.append(make("li", segment));
-      item.append(details);
-      list.append(item);
-    }
   }
 }
 
@@ -141,7 +126,6 @@ function asked(model) {
     const budget = find("budget").valueAsNumber;
     if (!Number.isNaN(budget)) body.cirf.budget = Math.max(0, Math.trunc(budget));
     body.cirf.results = find("results").checked;
-    body.cirf.explain = true;
   }
   return body;
 }

@@ -19,13 +19,17 @@ The explanation of a functional token that a model wrote, cut short::
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from cirf.codebook.functions import label_of
-from cirf.lm.vocabulary import TokenNames, parse_trace, read_trace
+from cirf.lm.prompt import encode
+from cirf.lm.vocabulary import TokenNames, read_trace
+
+if TYPE_CHECKING:
+    from cirf.serving.model import ServedModel
 
 HALF = "\N{REPLACEMENT CHARACTER}"
 """The placeholder of an incomplete character."""
@@ -87,58 +91,41 @@ def without_beginning(text: str, tag: str) -> str:
 SEGMENTS = 3
 """Most segments that are shown of a functional token."""
 
-
-def explanation(choice: TokenChoice, functions: Mapping[str, Any]) -> dict[str, Any]:
-    """The explanation of a functional token; functional tokens among the alternatives have labels. ``functions``: the functions
-    of the model's tokens (`cirf.codebook.functions.functions_of`)."""
-    code = _code(choice.text)
-    known = functions["codes"].get(str(code), {})
-    others = []
-    for text, probability in choice.others:
-        other = _code(text)
-        label = {} if other is None else {"label": label_of(functions, other)}
-        others.append({"token": text, "probability": round(probability, 6)} | label)
-    return {
-        "token": choice.text,
-        "label": known.get("label", ""),
-        "segments": list(known.get("examples", ()))[:SEGMENTS],
-        "probability": round(choice.probability, 6),
-        "alternatives": others,
-    }
-
-
-def _code(text: str) -> int | None:
-    steps = parse_trace(text)
-    return steps[0][0] if len(steps) == 1 and not steps[0][1] else None
-
-
-class TokenChoice(NamedTuple):
-    """A functional token at its ``place`` in an output, its probability, and the likeliest tokens there with theirs, itself left
-    out; ``text`` of each as the tokenizer writes it."""
-
-    place: int
-    text: str
-    probability: float
-    others: tuple[tuple[str, float], ...]
+OTHERS = 3
+"""How many likely tokens are shown in place of one."""
 
 
 @torch.inference_mode()
-def choices(
-    model: Any, tokenizer: Any, prompt: Sequence[int], written: Sequence[int], names: TokenNames, others: int = 3
-) -> list[TokenChoice]:
-    """The model's probabilities for the functional tokens in ``written``, the ids it wrote after ``prompt``. One pass over both.
-    Probabilities are conditioned on all earlier tokens, at temperature 1 and before any steering."""
-    codes = set(tokenizer.convert_tokens_to_ids(list(names.codes)))
-    places = [place for place, token in enumerate(written) if token in codes]
+def explanations(served: ServedModel, prompt: str, written: Sequence[int]) -> list[dict[str, Any]]:
+    """Each functional token in ``written``, the ids that a model wrote after ``prompt``: its function, its probability, and the
+    likeliest other tokens there with theirs. One pass over both; probabilities are conditioned on all earlier tokens, at
+    temperature 1 and before any steering."""
+    assert served.names is not None
+    tokenizer, codes = served.tokenizer, served.tokenizer.convert_tokens_to_ids(list(served.names.codes))
+    numbers = {token: code for code, token in enumerate(codes)}
+    places = [place for place, token in enumerate(written) if token in numbers]
     if not places:
         return []
-    ids = torch.tensor([[*prompt, *written]], device=model.device)
-    rows = torch.tensor([len(prompt) + place - 1 for place in places], device=model.device)
-    logits = model(input_ids=ids, use_cache=False, logits_to_keep=rows).logits[0].float()
+    asked = encode(tokenizer, prompt)
+    ids = torch.tensor([[*asked, *written]], device=served.model.device)
+    rows = torch.tensor([len(asked) + place - 1 for place in places], device=served.model.device)
+    logits = served.model(input_ids=ids, use_cache=False, logits_to_keep=rows).logits[0].float()
     found = []
     for place, chances in zip(places, logits.softmax(dim=-1), strict=True):
-        best = chances.topk(min(others + 1, len(chances)))
-        listed = [(token, chance) for chance, token in zip(*map(torch.Tensor.tolist, best), strict=True)]
-        rest = tuple((tokenizer.decode([token]), chance) for token, chance in listed if token != written[place])[:others]
-        found.append(TokenChoice(place, tokenizer.decode([written[place]]), float(chances[written[place]]), rest))
+        likeliest = [token for token in chances.topk(OTHERS + 1).indices.tolist() if token != written[place]]
+        alternatives = []
+        for token in likeliest[:OTHERS]:
+            label = {"label": label_of(served.functions, numbers[token])} if token in numbers else {}
+            alternatives.append({"token": tokenizer.decode([token]), "probability": round(float(chances[token]), 6)} | label)
+        code = numbers[written[place]]
+        known = served.functions["codes"].get(str(code), {})
+        found.append(
+            {
+                "token": tokenizer.decode([written[place]]),
+                "label": label_of(served.functions, code),
+                "segments": list(known.get("examples", ()))[:SEGMENTS],
+                "probability": round(float(chances[written[place]]), 6),
+                "alternatives": alternatives,
+            }
+        )
     return found

@@ -68,8 +68,7 @@ class StreamOptions(BaseModel):
 
 
 class CirfOptions(BaseModel):
-    """Options of this server alone: steering (`cirf.lm.decoding.trace_grammar`), a ``calculator`` and ``explain`` (the function
-    and probability of each functional token)."""
+    """Options of this server alone: steering (`cirf.lm.decoding.trace_grammar`) and a ``calculator``."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -80,7 +79,6 @@ class CirfOptions(BaseModel):
     result_cost: Annotated[Number, Field(ge=0, le=1e6, allow_inf_nan=False)] = 0.0
     at_most: Annotated[dict[Annotated[int, Field(ge=0, le=_MANY)], Count], Field(max_length=4096)] = {}
     calculator: Flag = False
-    explain: Flag = False
 
     @property
     def steered(self) -> dict[str, Any]:
