@@ -142,7 +142,6 @@ INSIDE = b"[" * 400 + b"]" * 400  # which Python reads, and cannot write with in
         ("models/cirf_full/model.safetensors", ["analyze", "geometry"]),
         ("codebook-4/codebook.safetensors", ["analyze", "geometry"]),
         pytest.param("models/cirf_full/history.json", ["analyze"], marks=pytest.mark.slow),
-        ("models/cirf_full/history.json", ["analyze", "predictability"]),
     ],
     ids=lambda given: given if isinstance(given, str) else given[0],
 )

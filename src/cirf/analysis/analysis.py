@@ -46,7 +46,6 @@ _PLACES = {
     "pairs": "pairs:ANALYSIS",
     "difficulty": "difficulty:ANALYSIS",
     "semantics": "run_tables:SEMANTICS",
-    "predictability": "predictability:ANALYSIS",
     "statistics": "run_tables:STATISTICS",
     "hyperparameters": "run_tables:HYPERPARAMETERS",
     "codebook_size": "codebook_size:ANALYSIS",

@@ -135,11 +135,6 @@ class Run:
     def codebook(self) -> str:
         return f"codebook-{self.key('codebook.size')}"
 
-    @cached_property
-    def codes(self) -> Mapping[tuple[str, int], list[int]]:
-        """Codes of each rationale's steps, by problem and sample, of that codebook."""
-        return {(row["problem"], row["sample"]): row["codes"] for row in self._rows(self.codebook, "codes.jsonl")}
-
     def coded(self, size: int) -> Sequence[Row]:
         """Rationales that models are trained on, by the codebook of that size: ``problem``, ``sample``, ``task``, ``codes``."""
         if size not in self._coded:
