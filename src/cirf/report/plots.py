@@ -164,7 +164,8 @@ def voting_svg(data: Mapping[str, Any]) -> str | None:
         curves = axes.plot(xs, ys, color=look.colour, linewidth=1.5, alpha=0.6, label=f"{look.title}, by number of votes")
         if joint:
             title = f"the same, {style(found['fallback'], names, titles).title} where votes disagree"
-            xs, ys = zip(*((row["fallback"]["tokens"], 100 * row["fallback"]["accuracy"]) for row in joint), strict=True)
+            together = [row["fallback"] for row in joint]
+            xs, ys = [row["tokens"] for row in together], [100 * row["accuracy"] for row in together]
             curves += axes.plot(xs, ys, "k.--", linewidth=1.2, label=title)
         placed, marks = [], []
         for index, (row, title, drawn) in enumerate(points):
