@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import tracemalloc
-import zlib
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
@@ -422,41 +419,11 @@ def test_a_body_longer_than_any_answer_is_not_read_to_its_end(tmp_path: Path) ->
             ask(requests(1), section(server, max_retries=1, timeout=5.0), RowLog(tmp_path / "log"))
 
 
-def body_of(content: str) -> bytes:
-    message = {"role": "assistant", "content": content}
-    return json.dumps({"choices": [{"index": 0, "finish_reason": "stop", "message": message}]}).encode()
-
-
-@pytest.mark.parametrize(
-    ("encoding", "compress"), [("gzip", gzip.compress), pytest.param("deflate", zlib.compress, marks=pytest.mark.slow)]
-)
-def test_a_compressed_answer_is_read_up_to_the_size_of_any_answer(
-    tmp_path: Path, encoding: str, compress: Callable[[bytes], bytes]
-) -> None:
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "gzip, gzip", "br"])
+def test_a_compressed_answer_is_not_decoded(tmp_path: Path, encoding: str) -> None:
     server = Server(echo)
-    server.raw, server.headers = compress(body_of("seven")), {"Content-Encoding": encoding}
-    with serve(server):
-        answers, _ = ask(requests(1), section(server, max_retries=1), RowLog(tmp_path / "log"))
-        assert [answer.text for answer in answers.values()] == ["seven"]
-        server.raw = compress(body_of("7" * 2**27))
-        tracemalloc.start()
-        with pytest.raises(CirfError, match="a body of more than 16,777,216 bytes"):
-            ask(requests(1, start=1), section(server, max_retries=0, timeout=5.0), RowLog(tmp_path / "log"))
-        assert tracemalloc.get_traced_memory()[1] < 4 * LONGEST
-        tracemalloc.stop()
-        server.raw = compress(b"{}") + bytes(LONGEST)
-        with pytest.raises(CirfError, match="a body of more than 16,777,216 bytes"):
-            ask(requests(1, start=1), section(server, max_retries=0, timeout=5.0), RowLog(tmp_path / "log"))
-        server.raw = b"plain, whatever the header says"
-        with pytest.raises(CirfError, match="an invalid body"):
-            ask(requests(1, start=1), section(server, max_retries=0), RowLog(tmp_path / "log"))
-
-
-@pytest.mark.parametrize("encoding", ["gzip, gzip", "br", "zstd", "GZIP,deflate"])
-def test_an_answer_in_several_encodings_or_another_is_not_decoded(tmp_path: Path, encoding: str) -> None:
-    server = Server(echo)
-    server.raw, server.headers = gzip.compress(gzip.compress(body_of("seven"))), {"Content-Encoding": encoding}
-    with serve(server), pytest.raises(CirfError, match=rf"compressed responses \({encoding.lower().replace(',', ', ?')}\)"):
+    server.raw, server.headers = gzip.compress(b"7" * 2**20), {"Content-Encoding": encoding}
+    with serve(server), pytest.raises(CirfError, match=rf"compressed responses \({encoding}\); turn that off"):
         ask(requests(1), section(server, max_retries=1), RowLog(tmp_path / "log"))
 
 
