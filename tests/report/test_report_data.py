@@ -15,7 +15,7 @@ from cirf.assets import published_hash
 from cirf.errors import CirfError
 from cirf.recipe.load import dump
 from cirf.records import Trace
-from cirf.report.data.codes import SEGMENTS, code_accuracy, count_transitions, shorten, token_shares
+from cirf.report.data.codes import SEGMENTS, code_accuracy, count_transitions, shorten
 from cirf.report.data.collect import collect
 from cirf.report.data.measures import as_trained, read_settings
 from cirf.report.page import render
@@ -451,14 +451,3 @@ def test_traces_are_read_as_the_models_side_reads_them(steps, answer, delimiters
     output = vocabulary.write_trace(trace, names)
     theirs = vocabulary.parse_trace(vocabulary.read_trace(output, names)[0])
     assert read_codes(output) == [(code, result.strip()) for code, result in theirs]
-
-
-def test_a_code_has_the_share_of_tokens_that_its_steps_have(tmp_path):
-    from tokenizers import Tokenizer, models, pre_tokenizers
-
-    tokenizer = Tokenizer(models.WordLevel({"a": 0, "b": 1, "?": 2}, unk_token="?"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer.save(str(tmp_path / "tokenizer.json"))
-    steps = {0: [("sums", "a b a"), ("sums", "a")], 1: [("sums", "b " * 12)], 2: []}
-    assert token_shares(tmp_path / "tokenizer.json", steps) == {0: 0.25, 1: 0.75, 2: 0.0}
-    assert token_shares(tmp_path / "none.json", steps) == {}

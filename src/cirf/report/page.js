@@ -75,7 +75,7 @@
     const { transitions, segments: steps, written } = data.book;
     find("code-title").replaceChildren("Functional token ", make("b", {}, String(code)), ` ${row.label}`);
     const facts = [
-      ["In training", `${plural(row.count, "step")}, ${percent(steps ? row.count / steps : 0)} of all${row.token_share === null ? "" : `, ${percent(row.token_share)} of the rationales' tokens`}`],
+      ["In training", `${plural(row.count, "step")}, ${percent(steps ? row.count / steps : 0)} of all`],
       ["In answers", written ? `${plural(row.written, "time")}, ${percent(row.written_share)} of all functional tokens written` : "none read"],
       ["Answers with it", row.answers ? `${percent(row.answers.right)} right (95 % interval ${(100 * row.answers.interval[0]).toFixed(1)} to ${percent(row.answers.interval[1])}, ${plural(row.answers.questions, "question")})${data.accuracy === null ? "" : `; all answers: ${percent(data.accuracy)}`}` : "none"],
       ["Tasks", Object.entries(row.tasks).map(([name, count]) => `${name} ${number(count)}`).join(", ") || "none"],

@@ -36,7 +36,7 @@ def read_functions(run: RunView, recipe: Mapping[str, Any], model: str, per_code
     """The codebook that ``model`` was trained with (else the first there is), code by code; ``None`` without any.
 
     Of a code: ``label``; ``count`` of the training steps that carry it, with their ``share``, ``tasks`` and ``distinct`` texts;
-    ``token_share``: of all training steps' tokens (``None`` without the model's tokenizer); ``examples``, ``per_code`` of these;
+    ``examples``, ``per_code`` of these;
     ``segments``, ``[task, text]`` of up to ``SEGMENTS`` (fewer where the codes are very many), at even distances; ``written``,
     how often it occurs in ``answered``, the answers of ``model`` by task; ``answers``: see `code_accuracy`. Of all:
     ``transitions`` of the training traces (`count_transitions`), ``segments`` steps in all.
@@ -55,7 +55,6 @@ def read_functions(run: RunView, recipe: Mapping[str, Any], model: str, per_code
     labels |= read_labels(run.root, {code: len(rows) for code, rows in steps.items()})
     report = stored.get("report", {})
     total, total_written = sum(map(len, steps.values())), sum(written.values())
-    shares = token_shares(run.at(f"models/{model}") / "tokenizer.json", steps)
     used = sum(1 for rows in steps.values() if rows)
     kept = max(_FEWEST, min(SEGMENTS, _ALL_SEGMENTS // max(used, 1)))
     codes: list[Data] = []
@@ -68,7 +67,6 @@ def read_functions(run: RunView, recipe: Mapping[str, Any], model: str, per_code
                 "label": labels[code],
                 "count": len(rows),
                 "share": len(rows) / total if total else 0.0,
-                "token_share": shares.get(code),
                 "written": written[code],
                 "written_share": written[code] / total_written if total_written else 0.0,
                 "tasks": dict(sorted(tasks.items(), key=lambda item: (-item[1], item[0]))),
@@ -108,22 +106,6 @@ def code_accuracy(answered: Answered) -> dict[int, Data]:
         interval = wilson(min(sum(shares), len(shares)), len(shares))
         by_code[code] = {"questions": len(shares), "answers": answers, "right": mean(shares), "interval": list(interval)}
     return by_code
-
-
-def token_shares(path: Path, steps: Mapping[int, Sequence[tuple[str, str]]]) -> dict[int, float]:
-    """Of the tokens of all steps, the share of each code's; ``path``: the ``tokenizer.json`` that cuts them. Empty without it."""
-    if not path.is_file():
-        return {}
-    from tokenizers import Tokenizer
-
-    tokenizer = Tokenizer.from_file(str(path))
-    counts = {code: 0 for code in steps}
-    for code, rows in steps.items():
-        for start in range(0, len(rows), 1000):
-            texts = [text for _, text in rows[start : start + 1000]]
-            counts[code] += sum(len(one.ids) for one in tokenizer.encode_batch(texts, add_special_tokens=False))
-    total = sum(counts.values())
-    return {code: count / total for code, count in counts.items()} if total else {}
 
 
 def shorten(text: str, length: int) -> str:
