@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from running import Gate, Running, held, question, wait_for
 from test_serving_answers import alone
 
+from cirf.endpoints.requests import is_loopback
 from cirf.errors import CirfError
 from cirf.lm.decoding import generate as decode
 from cirf.lm.prompt import encode, prompt_text
@@ -26,7 +27,6 @@ from cirf.serving.limits import Limits
 from cirf.serving.model import ServedModel
 from cirf.serving.reading import StreamReader, read_output
 from cirf.serving.schemas import ChatRequest
-from cirf.serving.server import is_loopback
 
 KEY = "0123456789abcdefXYZ"
 

@@ -34,7 +34,7 @@ def serve(
     """
     if missing := [name for name in _NEEDED if importlib.util.find_spec(name) is None]:
         raise CirfError(f"cirf serve needs {' and '.join(missing)}: pip install 'cirf[serve]'")
-    from cirf.serving.server import is_loopback
+    from cirf.endpoints.requests import is_loopback
 
     local = is_loopback(host)
     key = _key(api_key_env)

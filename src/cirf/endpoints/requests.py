@@ -123,7 +123,7 @@ def check(endpoint: schema.Endpoint) -> None:
         host = where.hostname or ""
     except ValueError as error:
         raise CirfError(f"{endpoint.url}: not a URL ({error})") from None
-    if where.scheme.lower() != "https" and not endpoint.allow_http and not _is_this_machine(host):
+    if where.scheme.lower() != "https" and not endpoint.allow_http and not is_loopback(host):
         raise CirfError(
             f"{endpoint.url}: the API key in {name} would be sent unencrypted; use https, or add allow_http: true to the endpoint"
         )
@@ -161,7 +161,8 @@ def describe(endpoint: schema.Endpoint) -> str:
     return f"{endpoint.url}: requests for {endpoint.model}, with {key}"
 
 
-def _is_this_machine(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether a name or address can be reached from this machine alone."""
     try:
         return host.casefold() == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:

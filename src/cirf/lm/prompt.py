@@ -158,13 +158,12 @@ def encode(tokenizer: Any, text: str) -> list[int]:
     return ids
 
 
-def prompt_text(tokenizer: Any, user_text: str, thinking: bool = False) -> str:
+def prompt_text(tokenizer: Any, user_text: str) -> str:
     """A user's text in the chat template, up to where the assistant begins to write.
 
     The text is sanitised here (again, if the caller has done so). Encode the result without adding special tokens.
-    ``thinking`` is passed on to templates that have such a switch and are not settled.
     """
-    return render(tokenizer, [{"role": "user", "content": sanitise(user_text, tokenizer)}], enable_thinking=thinking)
+    return render(tokenizer, [{"role": "user", "content": sanitise(user_text, tokenizer)}], enable_thinking=False)
 
 
 def conversation_text(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> str:

@@ -221,12 +221,8 @@ class Engine:
 
 def _end(job: Job) -> None:
     job.ended = time.perf_counter()
-    notify, job.changed = job.changed, _nothing  # breaks the reference cycle with the waiting caller
+    notify, job.changed = job.changed, lambda: None  # breaks the reference cycle with the waiting caller
     notify()
-
-
-def _nothing() -> None:
-    """No callback."""
 
 
 def _fail(jobs: Sequence[Job], error: str) -> None:

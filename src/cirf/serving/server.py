@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import hmac
-import ipaddress
 import json
 import logging
 import resource
@@ -19,6 +18,7 @@ from urllib.parse import urlsplit
 from uvicorn import Config, Server
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from cirf.endpoints.requests import is_loopback
 from cirf.errors import CirfError
 from cirf.serving.limits import Limits
 
@@ -174,16 +174,6 @@ _HEADERS = (
     (b"cache-control", b"no-store"),
 )
 _DRAINED = 32  # times the limit of a body that are read and discarded, so that the client can read the error
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a name or address can be reached from this machine alone."""
-    if host.casefold() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 class Guard:

@@ -105,12 +105,11 @@ def _draws(model: Any, row: list[int]) -> bool:
     """Whether a model draws at random while it reads, as one with dropout does in training. What is drawn later is as if
     nothing had been drawn here."""
     device = unwrap(model).device
-    sources = [torch, *([] if device.type == "cpu" else [torch.get_device_module(device)])]
-    before = [source.get_rng_state() for source in sources]
+    source: Any = torch if device.type == "cpu" else torch.get_device_module(device)
+    before = source.get_rng_state()
     _read(model, torch.tensor([row], device=device), torch.ones(1, len(row), dtype=torch.long, device=device))
-    moved = not all(torch.equal(state, source.get_rng_state()) for state, source in zip(before, sources, strict=True))
-    for state, source in zip(before, sources, strict=True):
-        source.set_rng_state(state)
+    moved = not torch.equal(before, source.get_rng_state())
+    source.set_rng_state(before)
     return moved
 
 
