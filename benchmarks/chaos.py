@@ -49,7 +49,7 @@ KEYS: dict[str, Any] = {
     "finetune__learning_rates": [0.01, 0.003],
     "finetune__save_steps": 3,
     "evaluate__sampled": {"runs": 1},
-    "evaluate__voting": {"votes": [1, 3], "fallback": "cot"},
+    "evaluate__voting": {"votes": [1, 3]},
     "evaluate__probes": {"kinds": ["drop", "swap"]},
     "evaluate__latency_questions": 1,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,6 @@ import tinyrun
 import yaml
 
 from cirf.commands.sweep import Threads
-from cirf.store.jsonl import read_rows
 from cirf.store.paths import without_folders
 
 FIRST = ["problems", "rationales", "segments", "results", "embeddings"]
@@ -58,8 +58,9 @@ class Swept:
     def record(self) -> dict[str, Any]:
         return json.loads((self.out / "sweep.json").read_text())  # type: ignore[no-any-return]
 
-    def stages(self, run: str) -> dict[str, Any]:
-        return next(point["stages"] for point in self.record()["points"] if point["run"] == run)  # type: ignore[no-any-return]
+    def stages(self, run: str) -> dict[str, str]:
+        """What the dry run said of a run's stages."""
+        return next(row["stages"] for row in self.predicted["runs"] if row["run"] == run)  # type: ignore[no-any-return]
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +81,7 @@ def test_its_archive_holds_every_run_that_is_begun_and_is_analysed(swept: Swept,
     for _ in range(2):  # again is the same
         said = tinyrun.cirf("archive", swept.out, "--out", out, "--json")
         assert said.code == 0, said.err
-    begun = {point["run"] for point in swept.record()["points"] if point["stages"]["made"] or point["stages"]["taken"]}
+    begun = {point["run"] for point in swept.record()["points"] if tinyrun.stages(swept.out / point["run"])}
     assert set(json.loads(said.out)["runs"]) == begun >= {SMALL, SHORT}
     assert {path.name for path in out.iterdir()} == {"answers.parquet", "measured.json"}
     summary = [json.loads(tinyrun.cirf("analyze", folder, "pareto", "--json").out)["analyses"] for folder in (out, swept.out)]
@@ -89,7 +90,7 @@ def test_its_archive_holds_every_run_that_is_begun_and_is_analysed(swept: Swept,
     assert f"with RUN one of {SMALL}, " in tinyrun.cirf("report", out).error()
 
 
-def test_each_stage_is_made_once_and_the_record_shows_where_it_comes_from(swept: Swept) -> None:
+def test_each_stage_is_made_once_and_the_record_shows_how_runs_ended(swept: Swept) -> None:
     record = swept.record()
     summary = [(point["part"], point["point"], point["run"], point["state"]) for point in record["points"]]
     assert summary == [
@@ -98,31 +99,21 @@ def test_each_stage_is_made_once_and_the_record_shows_where_it_comes_from(swept:
         ("trained", "codebook.size=500", FAILS, "failed"),
         ("trained", "codebook.size=4,finetune.epochs=0.5", SHORT, "done"),
     ]
-    assert swept.stages(SMALL)["made"] == [*NEEDED, "codebook-3"] and not swept.stages(SMALL)["taken"]
-    assert swept.stages(RANDOM)["made"] == ["codebook-3"] and swept.stages(RANDOM)["taken"] == dict.fromkeys(NEEDED, SMALL)
-    assert swept.stages(TRAINED)["made"] == ["results", "codebook-4", *LAST]  # as far as the part that goes further
-    assert swept.stages(OTHER)["made"] == ["codebook-4"]
-    assert swept.stages(SHORT)["made"] == LAST[1:]
-    trained = dict.fromkeys(("results", "codebook-4", "traces"), TRAINED)
-    assert swept.stages(SHORT)["taken"] == dict.fromkeys(NEEDED, SMALL) | trained
-    assert swept.stages(FAILS)["made"] == [] and swept.stages(FAILS)["open"] == ["codebook-500", *LAST]
-    for point in record["points"]:
-        stages = point["stages"]
-        assert sorted([*stages["made"], *stages["taken"], *stages["open"]]) == sorted(stages["asked"])
-        assert not stages["before"]
-        assert set(tinyrun.stages(swept.out / point["run"])) == {*stages["made"], *stages["taken"]}
-    assert record["stages"] == {"asked": 42, "made": 14, "taken": 24, "before": 0, "open": 4}
+    taken = [line.partition(": taken over from ") for line in swept.said.err.splitlines() if ": taken over from " in line]
+    sources = Counter(Path(source).relative_to(swept.out).as_posix() for _, _, source in taken)
+    assert sources == {SMALL: 20, TRAINED: 4}
     assert record["points"][1]["settings"] == {"codebook.size": 3, "codebook.representation": "random"}
     assert [path.parent.parent.name for path in swept.out.rglob(".work/*")] == [FAILS.partition("/")[2]]  # goes on if asked again
 
 
 def test_a_dry_run_shows_what_then_happens(swept: Swept) -> None:
     assert swept.predicted["stages"] == {"asked": 42, "done": 0, "taken": 24, "made": 18}
+    made = {run: [stage for stage, state in swept.stages(run).items() if state == "made"] for run in (SMALL, RANDOM, TRAINED)}
+    assert made[SMALL] == [*NEEDED, "codebook-3"] and made[RANDOM] == ["codebook-3"]
+    assert made[TRAINED] == ["results", "codebook-4", *LAST]  # as far as the part that goes further
     for row in swept.predicted["runs"]:
-        stages = swept.stages(row["run"])
-        made = [stage for stage, state in row["stages"].items() if state == "made"]
-        assert made == stages["made"] + stages["open"], row["run"]  # a run that fails leaves some open
-        assert [stage for stage, state in row["stages"].items() if state == "taken"] == list(stages["taken"])
+        if row["run"] != FAILS:
+            assert set(tinyrun.stages(swept.out / row["run"])) == set(row["stages"])
     after = tinyrun.cirf("sweep", swept.file, "--out", swept.out, "--dry-run")
     assert after.code == 0, after.err
     assert "in all 6 42 38 0 4" in " ".join(after.out.split())
@@ -161,7 +152,7 @@ def test_a_failing_point_is_reported_and_the_others_go_on(swept: Swept) -> None:
     said = f"cirf: 1 of 6 runs failed (see {swept.out / 'sweep.json'}); the same command tries them again"
     assert swept.said.error() == said
     assert lines.index(f"[6/6] {SHORT}") > next(number for number, line in enumerate(lines) if reason in line)
-    assert "in all 6 1 42 14 24 0 4" in " ".join(swept.said.out.split())
+    assert "6 runs, 1 failed" in swept.said.out
 
 
 def test_running_again_makes_nothing_and_shows_the_same(swept: Swept) -> None:
@@ -200,9 +191,8 @@ def test_another_version_of_the_file_takes_over_what_the_first_has_left(
     parts = [{"name": "new", "until": "traces", "points": [{"codebook.size": 4, "evaluate.max_trace_tokens": 9}]}]
     said = tinyrun.cirf("sweep", write_sweep(tmp_path / "small.yaml", base(workshop), parts), "--out", out, "--json")
     assert said.code == 0, said.err
-    [point] = json.loads(said.out)["points"]
-    assert point["stages"]["made"] == [] and set(point["stages"]["taken"]) == {*FIRST, "codebook-4", "traces"}
-    assert point["stages"]["taken"]["traces"] == TRAINED
+    assert json.loads(said.out)["points"][0]["state"] == "done" and " ...\n" not in said.err
+    assert f"traces: taken over from {out / TRAINED}" in said.err
 
 
 def test_share_only_until_and_set(finished: Path, workshop: tinyrun.Workshop, swept: Swept, tmp_path: Path) -> None:
@@ -210,17 +200,16 @@ def test_share_only_until_and_set(finished: Path, workshop: tinyrun.Workshop, sw
     arguments = ["--out", tmp_path / "out", "--share", finished, "--until", "traces", "--json"]
     predicted = tinyrun.cirf("sweep", file, *arguments, "--only", "codes", "--dry-run")
     assert json.loads(predicted.out)["stages"] == {"asked": 28, "done": 0, "taken": 22, "made": 6}
-    said = tinyrun.cirf("sweep", file, *arguments, "--only", "codes", "--set", "codebook.vq_epochs=1", "--quiet")
+    said = tinyrun.cirf("sweep", file, *arguments, "--only", "codes", "--set", "codebook.vq_epochs=1")
     assert said.code == 0, said.err
-    assert said.err == ""
+    first = said.err.partition("[2/4]")[0]
+    assert all(f"{stage}: taken over from {finished}" in first for stage in FIRST)
+    assert "codebook-3 ..." in first and "traces ..." in first
     points = {point["run"]: point for point in json.loads(said.out)["points"]}
-    assert points[SMALL]["stages"]["taken"] == dict.fromkeys(FIRST, str(finished.resolve()))
-    assert points[SMALL]["stages"]["made"] == ["codebook-3", "traces"]
-    assert points[TRAINED]["stages"]["made"] == ["codebook-4", "traces"]  # another number of epochs
     assert points[TRAINED]["settings"]["codebook.vq_epochs"] == 1
     assert points[SHORT]["state"] == "open" and not (tmp_path / "out" / "trained").exists()
-    said = tinyrun.cirf("sweep", swept.file, "--out", tmp_path / "two", "--share", swept.out, "--only", "codes", "--json")
-    assert json.loads(said.out)["stages"]["made"] == 0  # a sweep's folder represents all its runs
+    said = tinyrun.cirf("sweep", swept.file, "--out", tmp_path / "two", "--share", swept.out, "--only", "codes")
+    assert said.code == 0 and " ...\n" not in said.err  # a sweep's folder represents all its runs
 
 
 @pytest.mark.parametrize(
@@ -329,13 +318,7 @@ def test_a_killed_sweep_goes_on_where_it_stopped(swept: Swept, workshop: tinyrun
     said = tinyrun.cirf("sweep", file, "--out", tmp_path / "out")
     assert said.code == 0, said.err
     assert {name: state for name, state in tinyrun.stages(tmp_path / "out").items() if name in before} == before
-    rows = read_rows(tmp_path / "out" / "stages.jsonl")
-    assert len({(row["run"], row["stage"]) for row in rows}) == len(rows) == 20  # none was begun in two ways
     record = json.loads((tmp_path / "out" / "sweep.json").read_text())
-    assert record["stages"] == {"asked": 20, "made": 8, "taken": 12, "before": 0, "open": 0}
+    assert {point["state"] for point in record["points"]} == {"done"}
     for run in (SMALL, RANDOM, OTHER):
         assert tinyrun.artefacts(tmp_path / "out" / run) == tinyrun.artefacts(swept.out / run)
-    unbroken = {point["run"]: point["stages"] for point in swept.record()["points"]}
-    for point in record["points"]:
-        if point["run"] != TRAINED:  # which goes further there
-            assert point["stages"] == unbroken[point["run"]]

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from cirf.cpu import memory
+from cirf.methods import get
 from cirf.recipe.load import load
 from cirf.stages import timing
 from cirf.stages.context import Context
@@ -24,6 +25,10 @@ def context(finished: Path) -> Context:
     return Context(recipe.model_copy(update={"methods": (*recipe.methods, "direct")}), RunFolder(finished))
 
 
+def loaded(context: Context) -> LoadedModels:
+    return LoadedModels(context, {name: get(name, context.recipe) for name in context.recipe.methods})
+
+
 def bytes_of(folder: Path) -> int:
     from safetensors import safe_open
 
@@ -32,7 +37,7 @@ def bytes_of(folder: Path) -> int:
 
 
 def test_models_that_fit_are_held_at_once_and_one_checkpoint_is_loaded_once(context: Context, finished: Path) -> None:
-    bench = LoadedModels(context)
+    bench = loaded(context)
     assert bench.groups == [["cirf_full"], ["direct_sft"], ["cot", "direct"]] and bench.together
     bench.load(context.recipe.methods)
     assert len(bench.held) == 3
@@ -62,13 +67,13 @@ def test_models_that_do_not_fit_take_turns_on_the_same_questions(
 
     assert items(made, "cot") == items(made, "direct") == items(made, "cirf_full") == items(before, "cot")
     monkeypatch.setattr(memory, "free_memory", lambda device: 6 * weights)
-    assert LoadedModels(context).together
+    assert loaded(context).together
     monkeypatch.setattr(memory, "free_memory", lambda device: None)
-    assert not LoadedModels(context).together  # by default one at a time
+    assert not loaded(context).together  # by default one at a time
 
 
 def test_a_gpu_shows_what_an_answer_took_besides_the_weights(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = LoadedModels(context)
+    bench = loaded(context)
     bench.load(["cot"])
     calls: list[str] = []
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: calls.append("reset"))

@@ -84,8 +84,6 @@ def test_votes_are_drawn_once_whatever_is_done_with_them(finished: Path, tmp_pat
     made("1,2,4")
     assert calls == [(0, 4)] * 3
     four = read_rows(out / "votes" / "cirf_full" / "sums.jsonl")
-    assert made("1,2,4", "evaluate.voting.fallback=cot") == {"voting/cirf_full"}
-    assert made("1,2,4", "evaluate.voting.fallback=cot", "evaluate.voting.agreement=1") == {"voting/cirf_full"}
     assert made("1,4") == {"voting/cirf_full"}
     assert made("2") == {"votes/cirf_full", "voting/cirf_full"} and calls == [(0, 4)] * 3
     two = read_rows(out / "votes" / "cirf_full" / "sums.jsonl")
@@ -100,20 +98,18 @@ def test_votes_of_a_run_are_those_of_its_recipe(finished: Path, tmp_path: Path) 
     run = tmp_path / "run"
     shutil.copytree(finished, run)
     recipe = yaml.safe_load((run / "recipe.yaml").read_text())
-    recipe["evaluate"]["voting"] |= {"method": "direct_sft", "fallback": "cot", "agreement": 0.75}
+    recipe["evaluate"]["voting"] |= {"method": "direct_sft"}
     recipe["evaluate"] |= {"latency_questions": 0, "max_new_tokens": 4}
     (run / "recipe.yaml").write_text(yaml.safe_dump(recipe))
 
-    def summary(*arguments: str) -> dict[str, Any]:
+    def voter(*arguments: str) -> str:
         out = tmp_path / "-".join(["out", *arguments])
         said = tinyrun.cirf("evaluate", run, "--votes", "2", *OWN, *arguments, "--out", out, "--json")
         assert said.code == 0, said.err
-        voting = json.loads(said.out)["voting"]
-        return {key: voting[key] for key in ("method", "fallback", "agreement")}
+        return str(json.loads(said.out)["voting"]["method"])
 
-    assert summary() == {"method": "direct_sft", "fallback": "cot", "agreement": 0.75}
-    assert summary("--method", "direct_sft") == {"method": "direct_sft", "fallback": None, "agreement": None}
-    assert summary("--method", "cot") == {"method": "cot", "fallback": None, "agreement": None}
+    assert voter() == "direct_sft"
+    assert voter("--method", "cot") == "cot"
 
 
 def test_the_same_numbers_of_votes_are_the_same_command(finished: Path, tmp_path: Path) -> None:
@@ -125,15 +121,13 @@ def test_the_same_numbers_of_votes_are_the_same_command(finished: Path, tmp_path
 
 
 def test_what_votes_answer_is_printed(finished: Path, tmp_path: Path) -> None:
-    keys = (*OWN, "--set", "evaluate.latency_questions=0", "--set", "evaluate.voting.fallback=cot", "--out", tmp_path / "out")
+    keys = (*OWN, "--set", "evaluate.latency_questions=0", "--out", tmp_path / "out")
     said = tinyrun.cirf("evaluate", finished, "--votes", "1,2", *keys)
     assert said.code == 0, said.err
     found = json.loads((tmp_path / "out" / "voting" / "cirf_full" / "voting.json").read_text())
-    one, two = found["curve"]
+    one, _ = found["curve"]
     lines = said.out.splitlines()
     assert any(line.startswith(f"cirf_full: {one['accuracy']:.1%} (") and "cot, one answer: " in line for line in lines)
-    both = f"{two['fallback']['accuracy']:.1%} ("
-    assert any(line.startswith("cirf_full, cot where votes disagree: ") and both in line for line in lines)
 
 
 def test_votes_of_a_method_that_is_not_reported_are_not_reported(finished: Path, tmp_path: Path) -> None:
@@ -153,7 +147,6 @@ def test_votes_must_be_of_a_method_that_is_there(finished: Path, tmp_path: Path)
     for arguments, said in (
         (("--votes", "0"), "--votes 0"),
         (("--votes", "2", "--set", "evaluate.voting.method=sft_cot"), "evaluate.voting.method"),
-        (("--votes", "2", "--set", "evaluate.voting.fallback=sft_cot"), "evaluate.voting.fallback"),
     ):
         assert said in tinyrun.cirf("evaluate", finished, *arguments, "--protocol", "own", "--out", tmp_path / "out").error()
 
@@ -168,7 +161,7 @@ def test_the_page_shows_what_the_stages_found(finished: Path, tmp_path: Path) ->
         "1,2,4",
         *OWN,
         "--set",
-        "evaluate.latency_questions=2",
+        "evaluate.latency_questions=0",
         "--out",
         out,
         "--json",
@@ -179,7 +172,7 @@ def test_the_page_shows_what_the_stages_found(finished: Path, tmp_path: Path) ->
     kept = tinyrun.artefacts(out)
     assert json.loads(tinyrun.cirf(*arguments).out) == report and tinyrun.artefacts(out) == kept
     found = json.loads((out / "voting" / "cirf_full" / "voting.json").read_text())
-    assert found["against"] == "cot" and found["fallback"] is None  # compared with, without falling back
+    assert found["against"] == "cot"
     rows = read_rows(out / "evaluation" / "cot" / "sums.jsonl")[:3]
     assert found["alone"]["accuracy"] == sum(row["correct"] for row in rows) / 3 and found["alone"]["n"] == 3
     table = _table((out / "report.html").read_text(), "Votes")
@@ -190,19 +183,7 @@ def test_the_page_shows_what_the_stages_found(finished: Path, tmp_path: Path) ->
         assert cells["95 % interval"] == f"{100 * low:.1f} to {percent(high)}"
         assert (cells["Unparsed"], cells["Truncated"]) == (percent(point["unparsed"]), percent(point["truncated"]))
         assert cells["Tokens"] == tokens(point["tokens"])
-    page = (out / "report.html").read_text()
-    section = page[page.index('id="voting"') : page.index("</section>", page.index('id="voting"'))]
-    assert "Accuracy by number of votes" in section and "tokens an answer" in section
-
-    before = tinyrun.stages(out)
-    more = ("--set", "evaluate.voting.fallback=cot", "--set", "evaluate.voting.agreement=1")
-    assert tinyrun.cirf(*arguments, *more).code == 0
-    assert tinyrun.remade(before, tinyrun.stages(out)) == {"voting/cirf_full"}
-    curve = json.loads((out / "voting" / "cirf_full" / "voting.json").read_text())["curve"]
-    for cells, point in zip(_table((out / "report.html").read_text(), "Votes with fallback"), curve, strict=True):
-        assert cells["Accuracy"] == percent(point["fallback"]["accuracy"])
-        assert cells["Falls back"] == percent(point["fallback"]["share"])
-        assert cells["Tokens"] == tokens(point["fallback"]["tokens"])
+    assert "Accuracy by number of votes" in (out / "report.html").read_text()
 
 
 def _table(page: str, label: str) -> list[dict[str, str]]:

@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -82,25 +81,16 @@ def asked_for(context: Context, until: str | Collection[str] | None = None) -> l
     return [stage for stage in stages if stage.name in needed]
 
 
-@dataclass(frozen=True)
-class Sharing:
-    """Other runs from which finished stages may be taken over, and a callback before each stage. ``begins`` is given the stage's
-    name, its key, and the run it is taken from or ``None`` where it is made."""
-
-    others: Sequence[RunFolder]
-    begins: Callable[[str, str, RunFolder | None], None]
-
-
 def execute(
     context: Context,
     until: str | Collection[str] | None = None,
     say: Callable[[str], None] = lambda line: None,
-    sharing: Sharing | None = None,
+    others: Sequence[RunFolder] | None = None,
 ) -> Path:
     """Bring every stage up to date, or ``until`` with what it needs (see `asked_for`); returns the run's folder.
 
-    ``say`` is given a line when a stage begins and one when it is done. With ``sharing`` a stage that another run has is taken
-    over from there. Under ``accelerate launch`` all processes share fine-tuning, embedding, the codebook, pruning and evaluation;
+    ``say`` is given a line when a stage begins and one when it is done. A stage that one of the ``others`` has is taken over from
+    there. Under ``accelerate launch`` all processes share fine-tuning, embedding, the codebook, pruning and evaluation;
     the main one makes every other stage.
     """
     stages = asked_for(context, until)
@@ -109,33 +99,35 @@ def execute(
         if not all(settled(partial(is_intact, context.folder, stage)) for stage in stages):
             model_checks.check_backbone(context, stages)
         if not is_main():
-            _bring_up_to_date(context, stages, lambda line: None, sharing)
+            _bring_up_to_date(context, stages, lambda line: None, others)
         else:
             with context.folder.alone():
                 save_recipe(context)
                 _save_environment(context)
                 set_damaged_aside(context.folder, stages, say)
                 context.folder.sweep(stages)
-                _bring_up_to_date(context, stages, say, sharing)
+                _bring_up_to_date(context, stages, say, others)
     finally:
         models.release(context)
     if context.recipe.codebook.size == "auto" and stages[-1].name == codes.CHOICE:
-        return execute(context, until, say, sharing)  # K is known now, and with it what follows
+        return execute(context, until, say, others)  # K is known now, and with it what follows
     return context.folder.root
 
 
-def _bring_up_to_date(context: Context, stages: list[StagePlan], say: Callable[[str], None], sharing: Sharing | None) -> None:
+def _bring_up_to_date(
+    context: Context, stages: list[StagePlan], say: Callable[[str], None], others: Sequence[RunFolder] | None
+) -> None:
     for stage in stages:
         if settled(partial(context.folder.is_done, stage)):
             say(f"{stage.name}: finished before")
             continue
-        if sharing is not None:
+        if others is not None:
             if is_main():
-                _take(context.folder, stage, sharing, say)
+                _take(context.folder, stage, others, say)
             if settled(partial(context.folder.is_done, stage)):
                 continue
         if _damaged_aside(context.folder, read_by(stage), say):
-            return _bring_up_to_date(context, stages, say, sharing)  # later stages may change, too
+            return _bring_up_to_date(context, stages, say, others)  # later stages may change, too
         say(f"{stage.name} ...")
         if (stage.together or stage.divided) and world_size() > 1:
             context.folder.run_together(stage)
@@ -160,15 +152,12 @@ def _damaged_aside(folder: RunFolder, inputs: list[StagePlan], say: Callable[[st
     return before and not settled(whole)
 
 
-def _take(folder: RunFolder, stage: StagePlan, sharing: Sharing, say: Callable[[str], None]) -> None:
-    """Take a stage over from the first run that has it whole; if none does, report that it will be made."""
+def _take(folder: RunFolder, stage: StagePlan, others: Sequence[RunFolder], say: Callable[[str], None]) -> None:
+    """Take a stage over from the first run that has it whole, if one does."""
     key = folder.key(stage)
-    if key is None:
-        raise CirfError(f"stage {stage.name}: an input is not finished")
-    for other in sharing.others:
-        if other.found(stage.name, key) is None:
+    for other in others:
+        if key is None or other.found(stage.name, key) is None:
             continue
-        sharing.begins(stage.name, key, other)
         try:
             folder.take(stage, other)
         except CirfError as error:
@@ -176,7 +165,6 @@ def _take(folder: RunFolder, stage: StagePlan, sharing: Sharing, say: Callable[[
             continue
         say(f"{stage.name}: taken over from {other.root}")
         return
-    sharing.begins(stage.name, key, None)
 
 
 def save_recipe(context: Context) -> None:

@@ -79,7 +79,7 @@ def test_answers_that_are_equal_vote_together_however_they_are_written() -> None
 
 
 def test_the_curve_is_made_of_every_vote_drawn() -> None:
-    found = {point["votes"]: point for point in curve(items(), (4, 1, 2, 2), None)}
+    found = {point["votes"]: point for point in curve(items(), (4, 1, 2, 2))}
     assert list(found) == [1, 2, 4]
     assert found[1]["accuracy"] == pytest.approx((1 + 3 / 4 + 1 / 4 + 0) / 4)
     assert found[2]["accuracy"] == pytest.approx((1 + (0 + 1) / 2 + (0 + 1) / 2 + 0) / 4)
@@ -88,36 +88,28 @@ def test_the_curve_is_made_of_every_vote_drawn() -> None:
     assert found[4]["tokens"] == 20 and found[1]["tokens"] == 5
     assert found[1]["unparsed"] == pytest.approx((0 + 0 + 2 / 4 + 1 / 4) / 4) and found[4]["unparsed"] == 0
     assert found[4]["agreement"] == pytest.approx((1 + 3 / 4 + 1 / 4 + 1 / 4) / 4)
-    assert "fallback" not in found[4] and "against" not in found[4]
+    assert "against" not in found[4]
 
 
 def test_a_number_that_does_not_divide_the_votes_takes_whole_groups_alone() -> None:
-    (three,) = curve(items(), (3,), None)
+    (three,) = curve(items(), (3,))
     assert three["accuracy"] == pytest.approx((1 + 1 + 0 + 0) / 4) and three["tokens"] == 15
 
 
 def test_more_votes_than_were_drawn_are_refused() -> None:
     with pytest.raises(CirfError, match="8 votes are requested, 4 were drawn"):
-        curve(items(), (1, 8), None)
+        curve(items(), (1, 8))
 
 
 def test_questions_whose_votes_are_all_unread_or_all_cut_off_are_reported() -> None:
     cut = [vote(None, PROBLEMS[0], truncated=True) for _ in range(4)]
-    (point,) = curve([VotedQuestion("svamp", TASK, PROBLEMS[0], cut, vote("1", PROBLEMS[0]))], (4,), 0.0)
+    (point,) = curve([VotedQuestion("svamp", TASK, PROBLEMS[0], cut, vote("1", PROBLEMS[0]))], (4,))
     assert (point["accuracy"], point["unparsed"], point["truncated"], point["agreement"]) == (0, 1, 1, 0)
-    assert point["fallback"]["share"] == 1 and point["fallback"]["accuracy"] == 1  # where nothing is read nothing agrees
-
-
-def test_where_votes_disagree_the_fallback_answers() -> None:
-    (point,) = curve(items((True, True, False, True)), (4,), 0.5)
-    assert point["fallback"]["share"] == 0.5  # s2 and s3
-    assert point["fallback"]["accuracy"] == 3 / 4 and point["accuracy"] == 2 / 4
-    assert point["fallback"]["tokens"] == 20 + 100 / 2
 
 
 def test_each_number_of_votes_is_compared_with_the_one_answer() -> None:
     alone = (True, False, False, True)
-    points = curve(items(alone), (1, 4), None)
+    points = curve(items(alone), (1, 4))
     other = {f"svamp/s{i}": float(right) for i, right in enumerate(alone)}
     four = compare({"svamp/s0": 1.0, "svamp/s1": 1.0, "svamp/s2": 0.0, "svamp/s3": 0.0}, other)
     one = compare({"svamp/s0": 1.0, "svamp/s1": 0.75, "svamp/s2": 0.25, "svamp/s3": 0.0}, other)

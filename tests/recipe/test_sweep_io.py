@@ -90,25 +90,24 @@ def test_one_point_is_what_a_recipe_with_these_overrides_is() -> None:
     [
         (
             ONE + "    grid:\n      codebook.sise: [3]",
-            "my.yaml, part one, point codebook.sise=3, line 11: codebook.sise: no such key; did you mean codebook.size?",
+            "my.yaml, part one, point codebook.sise=3: codebook.sise: no such key; did you mean codebook.size?",
         ),
         (
             ONE + "    grid:\n      codebook.size: [3, 0]",
-            "my.yaml, part one, point codebook.size=0, line 11: codebook.size: "
-            'expected a whole number of at least 1 or "auto", found 0',
+            'my.yaml, part one, point codebook.size=0: codebook.size: expected a whole number of at least 1 or "auto", found 0',
         ),
         (
             ONE + "    points:\n      - seed: 1\n      - {seed: 2,\n         finetune.lr: 1}",
-            "my.yaml, part one, point seed=2,finetune.lr=1, line 13: finetune.lr: no such key;"
+            "my.yaml, part one, point seed=2,finetune.lr=1: finetune.lr: no such key;"
             " did you mean finetune.learning_rate or finetune.learning_rates?",
         ),
         (
             ONE + "    set: {seed: one}",
-            'my.yaml, part one, point base, line 10: seed: expected a whole number from 0 to 4294967295, found "one"',
+            'my.yaml, part one, point base: seed: expected a whole number from 0 to 4294967295, found "one"',
         ),
         (
             BASE + "  seeds: 1\nparts: [{name: one}]",
-            "my.yaml, part one, point base, line 8: seeds: no such key; did you mean seed?",
+            "my.yaml, part one, point base: seeds: no such key; did you mean seed?",
         ),
         (
             ONE + "    set: {problems.tasks.2.train: 5}",
@@ -117,8 +116,7 @@ def test_one_point_is_what_a_recipe_with_these_overrides_is() -> None:
         ),
         (
             ONE + "    points: [{seed.first: 3}]",
-            "my.yaml, part one, point seed.first=3, line 10: seed: expected a whole number from 0 to 4294967295,"
-            " found a group of keys",
+            "my.yaml, part one, point seed.first=3: seed: expected a whole number from 0 to 4294967295, found a group of keys",
         ),
         (
             ONE + "    grid: {codebook: {size: [3]}}",

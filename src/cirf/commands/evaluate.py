@@ -156,14 +156,12 @@ def _voting(recipe: Recipe, votes: str | None) -> Voting:
     """How the recipe votes, with other numbers of votes where ``--votes`` gives them.
 
     Where the voting method is not evaluated now, the first that is votes instead if votes are requested here; a run's
-    own voting is left out. A fallback that is not evaluated, or that itself votes now, is dropped.
+    own voting is left out.
     """
     section = recipe.evaluate.voting
     changes: dict[str, Any] = {} if votes is None else {"votes": _numbers(votes)}
     if section.method not in recipe.methods:
         changes |= {"method": recipe.methods[0]} if votes else {"votes": ()}
-    if section.fallback not in recipe.methods or section.fallback == changes.get("method"):
-        changes["fallback"] = None
     return section.model_copy(update=changes)
 
 

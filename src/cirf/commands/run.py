@@ -231,8 +231,8 @@ def write_report(folder: Path, as_json: bool) -> None:
 
 def _print_report(folder: Path, data: dict[str, Any]) -> None:
     print_methods(data)
-    for line in _by_majority(data["voting"]):
-        write_line(line)
+    if data["voting"]:
+        write_line(_by_majority(data["voting"]))
     if data["probes"]:
         print_probes(data["probes"])
     overlap = data["data"]["reports"]["problems"].get("overlap", {})
@@ -290,20 +290,11 @@ def print_probes(data: Mapping[str, Mapping[str, Any]]) -> None:
     print_table(("method", "probe", *titles), rows, texts=2)
 
 
-def _by_majority(voting: Mapping[str, Any] | None) -> list[str]:
-    """The accuracies by number of votes in a line, those with a fallback in another, as on the page."""
-    if voting is None:
-        return []
-
-    def curve(rows: Sequence[tuple[int, Mapping[str, Any]]]) -> str:
-        return ", ".join(f"{_share(row)} by {votes} vote{'s' if votes > 1 else ''}" for votes, row in rows)
-
+def _by_majority(voting: Mapping[str, Any]) -> str:
+    """The accuracies by number of votes, and of the one answer that they are compared with."""
+    points = [f"{_share(row)} by {row['votes']} vote{'s' if row['votes'] > 1 else ''}" for row in voting["curve"]]
     other = f"; {voting['against']}, one answer: {_share(voting['alone'])}" if voting["against"] else ""
-    lines = [f"{voting['method']}: {curve([(row['votes'], row) for row in voting['curve']])}{other}"]
-    if voting["fallback"]:
-        joint = curve([(row["votes"], row["fallback"]) for row in voting["curve"]])
-        lines.append(f"{voting['method']}, {voting['fallback']} where votes disagree: {joint}")
-    return lines
+    return f"{voting['method']}: {', '.join(points)}{other}"
 
 
 def dry(context: Context, until: str | None, as_json: bool) -> None:

@@ -3,8 +3,7 @@
 ::
 
     OUT/sweep.yaml                    the file as resolved, with its recipe's keys in it
-    OUT/sweep.json                    every point: its settings, its run, which stages were made and which taken over
-    OUT/stages.jsonl                  a row for each stage that was begun: where it comes from
+    OUT/sweep.json                    every point: its settings, its run, and whether it is done
     OUT/PART/POINT/                   a run's folder
 
 A stage's key hashes the contents of its inputs, which are not known before they are made. In a forecast a stage that is still to
@@ -29,9 +28,9 @@ from cirf.progress import print_table
 from cirf.recipe import sweep as sweep_io
 from cirf.recipe.load import open_run
 from cirf.recipe.sweep import LoadedSweep, Point
-from cirf.run import Sharing, asked_for, execute
+from cirf.run import asked_for, execute
 from cirf.stages.context import Context
-from cirf.store.files import RowLog, hash_json, parse_json, to_json, write_atomic
+from cirf.store.files import hash_json, parse_json, to_json, write_atomic
 from cirf.store.integrity import LARGE
 from cirf.store.run_folder import RunFolder, StagePart, StagePlan, content_of, key_of
 
@@ -173,90 +172,6 @@ def _named(path: Path) -> list[RunFolder]:
     return [RunFolder(path)]
 
 
-__all__ = ["SweepOptions", "dry", "sweep"]
-
-_FILE, _LOG = "sweep.yaml", "stages.jsonl"
-
-
-class SweepRecord:
-    """The source of every stage of a sweep, and how its runs ended; kept in the sweep's folder.
-
-    A row is written before a stage is begun, so that the record is right after a kill at any moment: of the rows of a run's stage
-    the last with its key counts. A finished stage without one existed before the sweep.
-    """
-
-    def __init__(self, planned: SweepPlan) -> None:
-        """Read what is there; nothing is written."""
-        self._planned = planned
-        self._log = RowLog(planned.out / _LOG)
-        self._last = {(row["run"], row["stage"]): row for row in self._log.rows(run=str, stage=str, key=str)}
-        runs = {run.path for run in planned.runs}
-        points = read_record(planned.out).get("points", [])
-        self.errors: dict[str, str] = {point["run"]: point["error"] for point in points if "error" in point}
-        self.errors = {path: error for path, error in self.errors.items() if path in runs}
-        self._stages = {run.path: self._look(run) for run in planned.runs}
-
-    def begins(self, run: Run, stage: str, key: str, other: RunFolder | None) -> None:
-        row = {"run": run.path, "stage": stage, "key": key, "from": None if other is None else self._called(other)}
-        if self._last.get((run.path, stage)) != row:
-            self._log.append(row)
-            self._last[run.path, stage] = row
-
-    def _called(self, other: RunFolder) -> str:
-        try:
-            return other.root.relative_to(self._planned.out).as_posix()
-        except ValueError:
-            return str(other.root.resolve())
-
-    def update(self, run: Run, error: str | None = None) -> None:
-        self.errors.pop(run.path, None)
-        if error is not None:
-            self.errors[run.path] = error
-        self._stages[run.path] = self._look(run)
-        self.write()
-
-    def is_done(self, run: Run) -> bool:
-        return not self._stages[run.path]["open"]
-
-    def _look(self, run: Run) -> dict[str, Any]:
-        states = SweepForecast(()).look(run.folder, run.stages)
-        entry: dict[str, Any] = {"asked": list(states), "made": [], "taken": {}, "before": [], "open": []}
-        for stage, state in states.items():
-            row = self._last.get((run.path, stage))
-            if state != "done":
-                entry["open"].append(stage)
-            elif row is None or run.folder.found(stage, row["key"]) is None:
-                entry["before"].append(stage)
-            elif row["from"] is None:
-                entry["made"].append(stage)
-            else:
-                entry["taken"][stage] = row["from"]
-        return entry
-
-    def record(self) -> dict[str, Any]:
-        """The content of ``sweep.json``. It has no times."""
-        sweep = self._planned.loaded.sweep
-        order = {(point.part, point.name): index for index, point in enumerate(self._planned.points)}
-        points: list[dict[str, Any]] = []
-        for run in self._planned.runs:
-            state = "failed" if run.path in self.errors else "done" if self.is_done(run) else "open"
-            for point in run.points:
-                summary = {"part": point.part, "point": point.name, "settings": point.settings, "varied": list(point.varied)}
-                summary |= {"run": run.path, "state": state} | ({"error": self.errors[run.path]} if state == "failed" else {})
-                points.append(summary | {"stages": self._stages[run.path]})
-        points.sort(key=lambda summary: order[summary["part"], summary["point"]])
-        parts = [part.model_dump(include={"name", "notes", "until"}) for part in sweep.parts]
-        return {"name": sweep.name, "notes": sweep.notes, "parts": parts, "stages": self.totals(), "points": points}
-
-    def totals(self) -> dict[str, int]:
-        """Stages over all runs, those of a point that occurs twice counted once."""
-        kinds = ("asked", "made", "taken", "before", "open")
-        return {kind: sum(len(summary[kind]) for summary in self._stages.values()) for kind in kinds}
-
-    def write(self) -> None:
-        write_atomic(self._planned.out / RECORD, to_json(self.record()))
-
-
 def sweep(name: str, asked: SweepOptions, as_json: bool, say: Callable[[str], None]) -> None:
     """Bring every chosen run up to date and print the state of the sweep. A run that fails is reported and skipped, and the
     others go on; ``CirfError`` at the end if any did."""
@@ -264,46 +179,65 @@ def sweep(name: str, asked: SweepOptions, as_json: bool, say: Callable[[str], No
     if not is_main():
         _others_part(planned, say)
         return
+    errors: dict[str, str] = {}
     with RunFolder(planned.out).alone("sweep"):
         sets = [*asked.sets, *([] if asked.data is None else [f"problems.data={json.dumps(str(asked.data.resolve()))}"])]
-        write_atomic(planned.out / _FILE, planned.loaded.resolved(sets))
-        ledger = SweepRecord(planned)
-        ledger.write()
+        write_atomic(planned.out / "sweep.yaml", planned.loaded.resolved(sets))
+        _save_record(planned, errors)
         barrier()
         threads = Threads(planned.chosen)
         for index, run in enumerate(planned.chosen, 1):
-            say(f"[{index}/{len(planned.chosen)}] {run.path}{': finished before' if ledger.is_done(run) else ''}")
+            done = _is_done(run)
+            say(f"[{index}/{len(planned.chosen)}] {run.path}{': finished before' if done else ''}")
             try:
-                _bring_up_to_date(planned, run, ledger, threads, say)
+                _bring_up_to_date(planned, run, done, threads, say)
             except CirfError as error:
                 if world_size() > 1:  # the other processes cannot know
                     raise
-                ledger.update(run, str(error))
+                errors[run.path] = str(error)
                 say(f"{run.path}: failed: {error}")
-    failed = [run for run in planned.chosen if run.path in ledger.errors]
+            _save_record(planned, errors)
     if as_json:
-        sys.stdout.write(to_json(ledger.record()))
+        sys.stdout.write(to_json(_record(planned, errors)))
     else:
-        _print_record(ledger.record(), planned)
-    for run in failed:
-        print(f"failed: {run.path}: {ledger.errors[run.path]}", file=sys.stderr)
-    if failed:
+        print(f"{len(planned.chosen)} runs, {len(errors)} failed\nsweep: {planned.out / RECORD}")
+    for path, reason in errors.items():
+        print(f"failed: {path}: {reason}", file=sys.stderr)
+    if errors:
         raise CirfError(
-            f"{len(failed)} of {len(planned.chosen)} runs failed (see {planned.out / RECORD}); the same command tries them again"
+            f"{len(errors)} of {len(planned.chosen)} runs failed (see {planned.out / RECORD}); the same command tries them again"
         )
 
 
-def _bring_up_to_date(planned: SweepPlan, run: Run, ledger: SweepRecord, threads: Threads, say: Callable[[str], None]) -> None:
-    begun = not ledger.is_done(run) or run.path in ledger.errors
-    begun = begun or any(run.folder.damaged(stage.name, LARGE) for stage in run.stages)
-    if begun or world_size() > 1:
+def _bring_up_to_date(planned: SweepPlan, run: Run, done: bool, threads: Threads, say: Callable[[str], None]) -> None:
+    if not done or world_size() > 1 or any(run.folder.damaged(stage.name, LARGE) for stage in run.stages):
         threads.set(run)
-        sharing = Sharing(planned.others(run), lambda stage, key, other: ledger.begins(run, stage, key, other))
-        execute(run.context, [stage.name for stage in run.stages], say, sharing)
+        execute(run.context, [stage.name for stage in run.stages], say, planned.others(run))
     if run.to_report and not _is_reported(run):
         save_report(run.folder.root)
-    if begun:
-        ledger.update(run)
+
+
+def _is_done(run: Run) -> bool:
+    return set(SweepForecast(()).look(run.folder, run.stages).values()) == {"done"}
+
+
+def _record(planned: SweepPlan, errors: Mapping[str, str]) -> dict[str, Any]:
+    """The content of ``sweep.json``."""
+    sweep = planned.loaded.sweep
+    points: dict[tuple[str, str], dict[str, Any]] = {}
+    for run in planned.runs:
+        failed = {"state": "failed", "error": errors[run.path]} if run.path in errors else {}
+        state = {"run": run.path, "state": "done" if _is_done(run) else "open"} | failed
+        for point in run.points:
+            about = {"part": point.part, "point": point.name, "settings": point.settings, "varied": list(point.varied)}
+            points[point.part, point.name] = about | state
+    parts = [part.model_dump(include={"name", "notes", "until"}) for part in sweep.parts]
+    in_order = [points[point.part, point.name] for point in planned.points]
+    return {"name": sweep.name, "notes": sweep.notes, "parts": parts, "points": in_order}
+
+
+def _save_record(planned: SweepPlan, errors: Mapping[str, str]) -> None:
+    write_atomic(planned.out / RECORD, to_json(_record(planned, errors)))
 
 
 def _others_part(planned: SweepPlan, say: Callable[[str], None]) -> None:
@@ -312,7 +246,7 @@ def _others_part(planned: SweepPlan, say: Callable[[str], None]) -> None:
     threads = Threads(planned.chosen)
     for run in planned.chosen:
         threads.set(run)
-        execute(run.context, [stage.name for stage in run.stages], say, Sharing((), lambda stage, key, other: None))
+        execute(run.context, [stage.name for stage in run.stages], say, ())
 
 
 def _is_reported(run: Run) -> bool:
@@ -354,11 +288,7 @@ def dry(name: str, asked: SweepOptions, as_json: bool) -> None:
         details = {"name": planned.loaded.sweep.name, "out": str(planned.out), "stages": stages, "runs": rows}
         sys.stdout.write(to_json(details))
         return
-    _print_parts(
-        ("done", "taken", "made"),
-        ("done", "to take\nover", "to make"),
-        [(row["part"], "", Counter(row["stages"].values())) for row in rows],
-    )
+    _print_parts(rows)
     for row in rows:
         made = [stage for stage, state in row["stages"].items() if state == "made"]
         print(f"{row['run']}: {', '.join(made) or 'nothing to make'}")
@@ -370,30 +300,17 @@ def _part_of(run: Run, planned: SweepPlan) -> str:
     return next(point.part for point in run.points if point.part in chosen)
 
 
-def _print_record(record: Mapping[str, Any], planned: SweepPlan) -> None:
-    points = {point["run"]: point for point in record["points"]}
-    rows = []
-    for run in planned.chosen:
-        point = points[run.path]
-        count = Counter({kind: len(point["stages"][kind]) for kind in ("made", "taken", "before", "open")})
-        rows.append((_part_of(run, planned), point["state"], count))
-    _print_parts(("made", "taken", "before", "open"), ("made", "taken\nover", "there\nbefore", "left"), rows)
-    print(f"sweep: {planned.out / RECORD}")
+def _print_parts(rows: Sequence[Mapping[str, Any]]) -> None:
+    """A line a part, and their sum: runs, requested stages, and how many are done, to be taken over and to be made."""
 
+    def line(name: str, chosen: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+        count = Counter(state for row in chosen for state in row["stages"].values())
+        return (name, *map(str, (len(chosen), count.total(), count["done"], count["taken"], count["made"])))
 
-def _print_parts(kinds: tuple[str, ...], titles: tuple[str, ...], rows: list[tuple[str, str, Counter[str]]]) -> None:
-    """A line a part, and their sum: runs, requested stages, and their outcomes."""
-    ended = any(state for _, state, _ in rows)
-
-    def line(name: str, chosen: list[tuple[str, str, Counter[str]]]) -> tuple[str, ...]:
-        count = sum((each for _, _, each in chosen), Counter[str]())
-        failed = (str(sum(state == "failed" for _, state, _ in chosen)),) if ended else ()
-        return (name, str(len(chosen)), *failed, str(count.total()), *(str(count[kind]) for kind in kinds))
-
-    parts = list(dict.fromkeys(part for part, _, _ in rows))
-    lines = [line(part, [row for row in rows if row[0] == part]) for part in parts]
+    parts = list(dict.fromkeys(row["part"] for row in rows))
+    lines = [line(part, [row for row in rows if row["part"] == part]) for part in parts]
     totals = [None, line("in all", rows)] if len(parts) > 1 else []
-    print_table(("part", "runs", *(("failed",) if ended else ()), "stages\nasked for", *titles), [*lines, *totals])
+    print_table(("part", "runs", "stages\nasked for", "done", "to take\nover", "to make"), [*lines, *totals])
 
 
 Content = Mapping[str, str] | str

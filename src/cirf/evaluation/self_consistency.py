@@ -59,16 +59,14 @@ class VotedQuestion:
     alone: Row | None = None
 
 
-def curve(items: Sequence[VotedQuestion], counts: Sequence[int], agreement: float | None) -> list[dict[str, Any]]:
+def curve(items: Sequence[VotedQuestion], counts: Sequence[int]) -> list[dict[str, Any]]:
     """What each number of votes answers, one row a number.
 
     ``accuracy`` with its 95 % ``interval`` (Wilson's, over the ``n`` questions); the means of the share of votes that agree
     (``agreement``) and of the ``tokens`` of all votes of an answer; ``unparsed`` is the share of answers where no vote could
     be read, ``truncated`` the share of votes that the cap cut off. Where the items have an answer to compare with,
-    ``against`` is the paired comparison with it, corrected for all numbers of votes (Holm). ``fallback`` holds the same
-    of what the two answer together: its answer wherever fewer than ``agreement`` of the votes agree, the ``share`` of
-    questions where that is so. ``agreement`` ``None``: no fallback. A vote that a server did not give counts as unparsed, with
-    the mean tokens of those given.
+    ``against`` is the paired comparison with it, corrected for all numbers of votes (Holm). A vote that a server did not give
+    counts as unparsed, with the mean tokens of those given.
 
     ``CirfError``: more votes are requested than were drawn; ``ValueError``: no items.
     """
@@ -78,17 +76,11 @@ def curve(items: Sequence[VotedQuestion], counts: Sequence[int], agreement: floa
     points, solved = [], {}
     given = mean([vote["tokens"] for item in items for vote in item.votes if "failed" not in vote] or [0.0])
     for count in sorted(set(counts)):
-        outcomes = [_GroupOutcomes(item, count, agreement, given) for item in items]
+        outcomes = [_GroupOutcomes(item, count, given) for item in items]
         point: dict[str, Any] = {"votes": count, **share_of([mean(one.solved) for one in outcomes])}
         point |= {
             key: mean([mean(getattr(one, key)) for one in outcomes]) for key in ("agreement", "tokens", "unparsed", "truncated")
         }
-        if agreement is not None:
-            both = {
-                "share": mean([mean(one.falls) for one in outcomes]),
-                "tokens": mean([mean(one.joint_tokens) for one in outcomes]),
-            }
-            point["fallback"] = {**share_of([mean(one.joint) for one in outcomes]), **both}
         points.append(point)
         solved[count] = {f"{one.item.name}/{one.item.problem.id}": mean(one.solved) for one in outcomes}
     alone = {f"{item.name}/{item.problem.id}": float(item.alone["correct"]) for item in items if item.alone is not None}
@@ -102,7 +94,7 @@ def curve(items: Sequence[VotedQuestion], counts: Sequence[int], agreement: floa
 class _GroupOutcomes:
     """What the groups of ``count`` votes on one question say: a list each, one value a group."""
 
-    def __init__(self, item: VotedQuestion, count: int, agreement: float | None, missing: float) -> None:
+    def __init__(self, item: VotedQuestion, count: int, missing: float) -> None:
         """``missing``: the tokens of a vote that a server did not give."""
         self.item = item
         groups = [item.votes[start : start + count] for start in range(0, len(item.votes) - count + 1, count)]
@@ -112,10 +104,6 @@ class _GroupOutcomes:
         self.unparsed = [t.place is None for t in decisions]
         self.truncated = [mean([vote["truncated"] for vote in group]) for group in groups]
         self.tokens = [sum(missing if "failed" in vote else vote["tokens"] for vote in group) for group in groups]
-        self.falls = [agreement is not None and t.falls(agreement) for t in decisions]
-        other: Mapping[str, Any] = item.alone or {"correct": False, "tokens": 0}
-        self.joint = [other["correct"] if f else s for f, s in zip(self.falls, self.solved, strict=True)]
-        self.joint_tokens = [s + (other["tokens"] if f else 0) for f, s in zip(self.falls, self.tokens, strict=True)]
 
 
 def answered_alone(rows: Sequence[Row]) -> dict[str, Any]:
@@ -135,10 +123,6 @@ class Majority(NamedTuple):
 
     place: int | None
     share: float
-
-    def falls(self, agreement: float) -> bool:
-        """Whether fewer than ``agreement`` of the votes agree, so that the fallback answers; always where nothing was read."""
-        return self.place is None or self.share < agreement
 
 
 def majority(answers: Sequence[str | None], same: Callable[[str, str], bool]) -> Majority:

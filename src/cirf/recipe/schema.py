@@ -426,9 +426,7 @@ class Voting(Section):
     """Self-consistency: the majority of several sampled answers of one method."""
 
     votes: tuple[Positive, ...] = key((), "Numbers of votes to answer by; empty: none. The largest is drawn, the smaller ones are parts of it.", unit="votes")
-    method: str = key("cirf_full", "The method that votes.")
-    fallback: str | None = key(None, "A method of the recipe, such as sft_cot: its one answer is used where too few votes agree, and the votes are compared with it. Null: none; they are compared with the recipe's sft_cot or cot.")
-    agreement: Fraction = key(0.5, "The share of all votes that must agree, otherwise the fallback answers; it also does if no vote could be read.")
+    method: str = key("cirf_full", "The method that votes. Votes are compared with one answer of the recipe's sft_cot or cot.")
     temperature: float = key(0.7, "Temperature of a vote.", gt=0)
     top_p: Fraction = key(0.95, "Nucleus of a vote.")
     problems: Positive | None = key(None, "Test problems per task to vote on, the first ones; null: all.", unit="problems")

@@ -25,11 +25,9 @@ from cirf.recipe import load as recipe_io
 from cirf.recipe.keys import found, inner_section
 from cirf.recipe.load import dump, is_sweep, override, read, read_text, shipped_files
 from cirf.recipe.schema import NAME, Recipe, Section, key
-from cirf.recipe.yaml import Document, Path, inline
+from cirf.recipe.yaml import Document, inline
 
-__all__ = ["LoadedSweep", "Point", "Sweep", "is_sweep", "load", "overlap", "shipped"]
-
-_FILES = ("sweep.yaml", "sweep.json", "stages.jsonl", "analysis")  # reserved names in a sweep's folder
+_FILES = ("sweep.yaml", "sweep.json", "analysis")  # reserved names in a sweep's folder
 
 
 def _named(given: dict[str, Any]) -> dict[str, Any]:
@@ -155,27 +153,26 @@ class Point:
 
 @dataclass(frozen=True)
 class LoadedSweep:
-    """A loaded sweep, with its recipe's data and the lines of the file."""
+    """A loaded sweep, with its recipe's data."""
 
     sweep: Sweep
-    base: Document
-    document: Document
+    base: Any
     source: str
 
     def resolved(self, sets: Sequence[str] = ()) -> str:
         """The sweep as YAML with its recipe's keys in it, and the overrides among the settings for all runs."""
         chosen = self.sweep.set | dict(map(override, sets))
-        return dump(self.sweep.model_copy(update={"recipe": self.base.value, "set": chosen}))
+        return dump(self.sweep.model_copy(update={"recipe": self.base, "set": chosen}))
 
     def points(self, sets: Sequence[str] = ()) -> list[Point]:
         """Every point of every part, in order, with the ``a.b=c`` overrides applied to each. Raises ``CirfError``: file, part and
         point, the key, what was expected and what was found."""
         overridden = [override(item)[0] for item in sets]
-        return [point for index, part in enumerate(self.sweep.parts) for point in self._points(index, part, sets, overridden)]
+        return [point for part in self.sweep.parts for point in self._points(part, sets, overridden)]
 
-    def _points(self, place: int, part: SweepPart, sets: Sequence[str], overridden: Sequence[str]) -> Iterator[Point]:
+    def _points(self, part: SweepPart, sets: Sequence[str], overridden: Sequence[str]) -> Iterator[Point]:
         names: set[str] = set()
-        for number, given in enumerate(part.points):
+        for given in part.points:
             for values in itertools.product(*part.grid.values()):
                 varied = given | dict(zip(part.grid, values, strict=True))
                 name = point_name(varied)
@@ -188,19 +185,9 @@ class LoadedSweep:
                         varies = f"part {part.name} varies {other} from run to run"
                         raise CirfError(f"--set {one}: {varies}; change it in {self.source}")
                 settings = _layered(self.sweep.set, part.set, varied)
-                above: Path = ("parts", place)
-                lines = self._lines(("set",), self.sweep.set) | self._lines((*above, "set"), part.set)
-                lines |= self._lines((*above, "points", number), given) | self._lines((*above, "grid"), part.grid)
-                around = {path[:length]: line for path, line in lines.items() for length in range(1, len(path))}
-                document = Document(self.base.value, around | self.base.lines | lines)
-                recipe = recipe_io.build(document, source, sets, settings)
+                recipe = recipe_io.build(Document(self.base), source, sets, settings)
                 layered = _layered(settings, dict(map(override, sets)))
                 yield Point(part.name, name, layered, tuple(varied), recipe, part.until, source)
-
-    def _lines(self, above: Path, settings: Mapping[str, Any]) -> dict[Path, int]:
-        """The lines of this file that set keys of the recipe, by the keys' paths."""
-        paths = {name: tuple(int(part) if part.isdecimal() else part for part in name.split(".")) for name in settings}
-        return {path: self.document.lines[(*above, name)] for name, path in paths.items()}
 
 
 def _layered(*groups: Mapping[str, Any]) -> dict[str, Any]:
@@ -232,21 +219,20 @@ def parse(text: str, source: str = "sweep", folder: pathlib.Path = pathlib.Path(
     if "problems" in document.value and "parts" not in document.value:
         raise CirfError(f"{source}: a recipe, not a sweep (it has no parts); `cirf run {source}` runs it")
     sweep = recipe_io.validated(Sweep, document.value, source, document)
-    return LoadedSweep(sweep, _base(sweep, document, source, folder), document, source)
+    return LoadedSweep(sweep, _base(sweep, source, folder), source)
 
 
-def _base(sweep: Sweep, document: Document, source: str, folder: pathlib.Path) -> Document:
-    """The data of the recipe, with their lines if they are in the sweep's file. One in its own file must be complete."""
+def _base(sweep: Sweep, source: str, folder: pathlib.Path) -> Any:
+    """The data of the recipe. One in its own file must be complete."""
     if not isinstance(sweep.recipe, str):
-        lines = {path[1:]: line for path, line in document.lines.items() if len(path) > 1 and path[0] == "recipe"}
-        return Document(document.value["recipe"], lines)
+        return sweep.recipe
     name = str(folder / sweep.recipe) if (folder / sweep.recipe).is_file() else sweep.recipe
     try:
         recipe_io.load(name)
         text = read_text(recipe_io.find(name, recipe_io.shipped(), "recipe"), name, "recipe")
     except CirfError as error:
         raise CirfError(f"{source}: recipe: {error}") from None
-    return Document(read(text, name).value)
+    return read(text, name).value
 
 
 def point_name(settings: Mapping[str, Any]) -> str:

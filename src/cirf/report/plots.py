@@ -143,18 +143,18 @@ def compression_svg(data: Mapping[str, Any]) -> str | None:
 
 
 def voting_svg(data: Mapping[str, Any]) -> str | None:
-    """Accuracy of 1, 2, ... votes against the generated tokens of an answer. Dashed what they and the fallback answer together; a
-    separate point is the one answer that they are compared with."""
+    """Accuracy of 1, 2, ... votes against generated tokens an answer; a separate point is the one answer that they are compared
+    with."""
     found = data["voting"]
     if not found:
         return None
     names, titles, rows = list(data["methods"]), titles_of(data), found["curve"]
-    look, joint = style(found["method"], names, titles), [row for row in rows if "fallback" in row]
+    look = style(found["method"], names, titles)
     points = [(row, f"{row['votes']}", look) for row in rows]
     if "alone" in found:
         other = style(found["against"], names, titles)
         points.append((found["alone"], other.title, other))
-    reach = [*(row["fallback"]["tokens"] for row in joint), *(row["tokens"] for row, _, _ in points)]
+    reach = [row["tokens"] for row, _, _ in points]
     with canvas(4.9, 3.7, "voting") as (figure, out):
         axes = figure.add_subplot()
         logarithmic = max(reach) > 4 * min(reach)
@@ -162,15 +162,9 @@ def voting_svg(data: Mapping[str, Any]) -> str | None:
         axes.set_ylim(-3, 103)
         xs, ys = [row["tokens"] for row in rows], [100 * row["accuracy"] for row in rows]
         curves = axes.plot(xs, ys, color=look.colour, linewidth=1.5, alpha=0.6, label=f"{look.title}, by number of votes")
-        if joint:
-            title = f"the same, {style(found['fallback'], names, titles).title} where votes disagree"
-            together = [row["fallback"] for row in joint]
-            xs, ys = [row["tokens"] for row in together], [100 * row["accuracy"] for row in together]
-            curves += axes.plot(xs, ys, "k.--", linewidth=1.2, label=title)
         placed, marks = [], []
         for index, (row, title, drawn) in enumerate(points):
-            x = row["tokens"]
-            low, y, high = (100 * value for value in (row["interval"][0], row["accuracy"], row["interval"][1]))
+            x, low, y, high = row["tokens"], *(100 * value for value in (row["interval"][0], row["accuracy"], row["interval"][1]))
             point: dict[str, Any] = {"markersize": 8, "markeredgecolor": "white", "zorder": 3, "gid": gid(index, "point")}
             axes.plot([x, x], [low, high], color=drawn.colour, linewidth=2, alpha=0.45, gid=gid(index, "bar"))
             axes.plot([x], [y], **drawn.point, **point)

@@ -257,30 +257,24 @@ class Planner:
         self._add("latency", timed | self._judging(here), self.answering, timing.latency)
 
     def _votes(self) -> None:
-        """The votes of a method, and their results.
-
-        Only drawing needs the model: what is done with the votes depends on them, so that other thresholds or another fallback
-        draw none.
-        """
+        """The votes of a method, and their results. Only drawing needs the model."""
         recipe, section = self.recipe, self.recipe.evaluate.voting
         name, other = section.method, votes.compared_with(recipe)
-        for key, needed in (("method", name), ("fallback", section.fallback)):
-            if needed is not None and needed not in recipe.methods:
-                raise CirfError(
-                    f"evaluate.voting.{key}: {needed} is not one of the recipe's methods ({', '.join(recipe.methods)}); add it"
-                )
+        if name not in recipe.methods:
+            raise CirfError(
+                f"evaluate.voting.method: {name} is not one of the recipe's methods ({', '.join(recipe.methods)}); add it"
+            )
         voter, problems = get(name, recipe), self.answering["problems"]
         model = self.answering.get(f"model/{name}")  # none where a server answers
         drawn = keys.drawn(recipe, voter) | {"votes": max(section.votes), "problems": section.problems} | self._judging([voter])
         inputs = {"problems": problems} | ({"model": model} if model else {})
         drawing = self._add(f"votes/{name}", drawn, inputs, votes.drawing, name, model)
-        counts = section.model_dump(include={"votes", "problems", "fallback"} | ({"agreement"} if section.fallback else set()))
         counted: dict[str, Input] = {"problems": problems, "votes": drawing}
         if other is not None:
             counted["alone"] = StagePart(
                 self.stages[f"evaluation/{other}"], tuple(f"{task}.jsonl" for task in self.context.tasks)
             )
-        how = {"voting": counts | {"against": other}} | self.rules
+        how = {"voting": section.model_dump(include={"votes", "problems"}) | {"against": other}} | self.rules
         self._add(f"voting/{name}", how, counted, votes.voting, name, version=2)
 
     def _judging(self, methods: Sequence[Method]) -> dict[str, Any]:

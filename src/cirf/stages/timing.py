@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cirf.methods import get
 from cirf.stages import scores
 from cirf.stages.context import Context
 from cirf.stages.models import load, release, source_of, template_of
 from cirf.store.files import to_json, write_atomic
+
+if TYPE_CHECKING:
+    from cirf.methods.base import Method
 
 
 def latency(context: Context, work: Path) -> dict[str, Any]:
@@ -21,7 +24,7 @@ def latency(context: Context, work: Path) -> dict[str, Any]:
 
     recipe = context.recipe
     methods = {name: get(name, recipe) for name in recipe.methods if name not in recipe.evaluate.endpoints}
-    bench = LoadedModels(context, list(methods))
+    bench = LoadedModels(context, methods)
     timings = measure(methods, context.tasks, context.test(), bench, recipe.evaluate, recipe.seed, context.progress, work=work)
     bench.release()
     write_atomic(work / "timings.json", to_json(timings))
@@ -55,12 +58,11 @@ class LoadedModels:
     computed before the clock starts, as on a server that caches them.
     """
 
-    def __init__(self, context: Context, names: Sequence[str] | None = None) -> None:
+    def __init__(self, context: Context, methods: Mapping[str, Method]) -> None:
         release(context)
-        self.context = context
-        self.methods = {name: get(name, context.recipe) for name in names or context.recipe.methods}
+        self.context, self.methods = context, methods
         self.prefixes: dict[str, Any] = {}
-        self.sources = {name: str(source_of(context, name)) for name in self.methods}
+        self.sources = {name: str(source_of(context, name)) for name in methods}
         self.held: dict[str, tuple[Any, Any]] = {}
         self.templates: dict[str, str] = {}
         self.growth: int | None = None
@@ -125,7 +127,7 @@ class LoadedModels:
 
         section = self.context.recipe.evaluate
         model, tokenizer = self.held[self.sources[method]]
-        prefixes = self._prefixes(method, [prompt])
+        prefixes = self._prefixes(method, prompt)
         before = allocated_memory(model)
         steer = self.methods[method].steer(model, tokenizer)
         decoding = decode.Decoding(section.temperature, section.top_p, self.context.run_seed(run), prefixes, steer)
@@ -146,13 +148,13 @@ class LoadedModels:
         self.prefixes.clear()
         self._clean()
 
-    def _prefixes(self, method: str, prompts: Sequence[str]) -> Any:
-        """What keeps the openings of a method's prompts, those of ``prompts`` computed; ``None`` where they have none."""
+    def _prefixes(self, method: str, prompt: str) -> Any:
+        """What keeps the openings of a method's prompts, that of ``prompt`` computed; ``None`` where they have none."""
         if method not in self.prefixes:
             source = self.sources[method]
             self.prefixes[method] = scores.beginnings(self.methods[method], self.context.tasks, *self.held[source], source)
         if self.prefixes[method] is not None:
-            self.prefixes[method].prepare(prompts)
+            self.prefixes[method].prepare([prompt])
         return self.prefixes[method]
 
     def load_model(self, source: str) -> None:

@@ -35,11 +35,9 @@ _PROSE = ("sft_cot", "cot")
 
 
 def compared_with(recipe: Recipe) -> str | None:
-    """The method whose one answer votes are compared with: the fallback, else the recipe's chain-of-thought, the trained one
-    first; ``None`` where there is none."""
-    section = recipe.evaluate.voting
-    prose = (name for name in _PROSE if name in recipe.methods and name != section.method)
-    return section.fallback or next(prose, None)
+    """The method whose one answer votes are compared with: the recipe's chain-of-thought, the trained one first; ``None`` where
+    there is none."""
+    return next((name for name in _PROSE if name in recipe.methods and name != recipe.evaluate.voting.method), None)
 
 
 def _test(context: Context) -> dict[str, list[Problem]]:
@@ -111,13 +109,12 @@ def voting(context: Context, name: str, work: Path) -> dict[str, Any]:
             alone.setdefault(row["id"], row)  # the first run
         drawn = {row["id"]: row["votes"] for row in context.rows(f"votes/{name}", f"{task}.jsonl")}
         items += [VotedQuestion(task, context.tasks[task], p, drawn[p.id], alone[p.id] if other else None) for p in problems]
-    agreement = section.agreement if section.fallback else None
-    found: dict[str, Any] = {"method": name, "against": other, "fallback": section.fallback, "agreement": agreement}
+    found: dict[str, Any] = {"method": name, "against": other}
     if name in recipe.evaluate.endpoints:
         found["engine"] = scores.server_of(recipe.evaluate, name)
     if failed := sum("failed" in vote for item in items for vote in item.votes):
         found["failed"] = failed
-    found["curve"] = curve(items, section.votes, agreement)
+    found["curve"] = curve(items, section.votes)
     if other is not None:
         found["alone"] = answered_alone([item.alone for item in items if item.alone is not None])
     write_atomic(work / "voting.json", to_json(found))
