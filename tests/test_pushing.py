@@ -204,8 +204,8 @@ def test_local_folders_do_not_leave(run: Path, hub: Hub) -> None:
     assert (model / "recipe.yaml").read_text() == recipe
 
     config = json.loads((model / "config.json").read_text())
-    (model / "config.json").write_text(json.dumps(config | {"_name_or_path": "/data/models/base"}))
-    assert "config.json: line 1 names a local folder (/data/models/base)" in tinyrun.cirf("push", run, "--to", "me/a").error()
+    (model / "config.json").write_text(json.dumps(config | {"_name_or_path": "/mnt/models/base"}))
+    assert "config.json: line 1 names a local folder (/mnt/models/base)" in tinyrun.cirf("push", run, "--to", "me/a").error()
     (model / "config.json").write_text(json.dumps(config))
     (model / "README.md").write_text((model / "README.md").read_text() + "\nsee /home/ann/notes.txt\n")
     assert "names a local folder (/home/ann/notes.txt)" in tinyrun.cirf("push", run, "--to", "me/a").error()

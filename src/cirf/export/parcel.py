@@ -7,7 +7,6 @@ keys and local paths, which must not leave this machine. A key is never printed,
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import sys
 from collections.abc import Sequence
@@ -21,7 +20,7 @@ from cirf.lm.backbone import check_weights
 from cirf.recipe.load import for_others, load
 from cirf.store.files import parse_json, to_json
 from cirf.store.jsonl import numbered_rows
-from cirf.store.paths import places_in, without_folders
+from cirf.store.paths import without_folders
 from cirf.store.run_folder import record
 
 CARD = "README.md"
@@ -197,23 +196,8 @@ def check_private(parcel: Upload, folder: Path, token: str | None) -> None:
         if not spotted and name not in data:
             spotted = [found.start() for found in _HOMES.finditer(text)][:1]
         if spotted:
-            raise _refusal(
-                piece, text, min(spotted), f"names a local folder ({_shown(text, min(spotted))})", "name no such place"
-            )
-        if name.endswith(".json") and name not in data and (places := _places(text)):
-            start = max(0, text.find(json.dumps(places[0])))
-            raise _refusal(piece, text, start, f"names a local folder ({places[0][:80]})", "name no such place")
-
-
-def _places(text: str) -> list[str]:
-    try:
-        return places_in(parse_json(text))
-    except ValueError:
-        return []
-
-
-def _shown(text: str, start: int) -> str:
-    return re.split(r"[\s\"'`,)]", text[start : start + 80])[0]
+            place = re.split(r"[\s\"'`,)]", text[min(spotted) :][:80])[0]
+            raise _refusal(piece, text, min(spotted), f"names a local folder ({place})", "name no such place")
 
 
 def _refusal(piece: UploadFile, text: str, start: int, what: str, do: str) -> CirfError:
