@@ -312,29 +312,6 @@ def test_answers_are_browsed(finished: Path) -> None:
     assert [row["id"] for row in one] == [there[3]["id"]] and one[0]["task"] == "sums"
 
 
-def test_sampled_answers_are_browsed_too(finished: Path, again: Path) -> None:
-    there = rows(again, "cot", "sampled")
-    said = tinyrun.cirf("show", again, "--method", "cot", "--sampled", "--limit", "100")
-    assert said.code == 0 and f"cot: {len(there)} of {len(there)} sampled answers" in said.out
-    found = json.loads(tinyrun.cirf("show", again, "--sampled", "--method", "cot", "--id", there[2]["id"], "--json").out)
-    assert [row["run"] for row in found] == [0, 1, 2] and {row["id"] for row in found} == {there[2]["id"]}
-    assert "holds no sampled runs" in tinyrun.cirf("show", finished, "--sampled").error()
-
-
-def test_two_methods_are_set_against_each_other(finished: Path, tmp_path: Path) -> None:
-    run = shutil.copytree(finished, tmp_path / "run")
-    path = run / "evaluation" / "cot" / "sums.jsonl"
-    changed = read_rows(path)
-    ours = {row["id"]: row["correct"] for row in rows(run, "direct_sft")}
-    changed[2]["correct"] = not ours[changed[2]["id"]]
-    for row in (*changed[:2], *changed[3:]):
-        row["correct"] = ours[row["id"]]
-    tinyrun.write_jsonl(path, changed)
-    found = json.loads(tinyrun.cirf("show", run, "--method", "direct_sft", "--against", "cot", "--json").out)
-    assert [row["id"] for row in found] == [changed[2]["id"]]
-    assert found[0]["against"]["output"] == changed[2]["output"]
-
-
 def test_what_is_not_there_is_said(finished: Path) -> None:
     assert "not evaluated" in tinyrun.cirf("show", finished, "--method", "direct").error()
     assert "there is no such question (there are 8, such as sums/test/" in tinyrun.cirf("show", finished, "--id", "nope").error()

@@ -329,8 +329,6 @@ def show(
     unparsed: Annotated[bool, Option("--unparsed", help="Unparsed answers.")] = False,
     truncated: Annotated[bool, Option("--truncated", help="Truncated answers.")] = False,
     item: Annotated[OptText, Option("--id", help="The answers to this question.")] = None,
-    against: Annotated[OptText, Option("--against", metavar="METHOD", help="Only what this method answered differently.")] = None,
-    sampled: Annotated[bool, Option("--sampled", help="Show the sampled runs that come with a greedy evaluation.")] = False,
     limit: Annotated[int, Option("--limit", min=1, metavar="N", help="At most N answers.")] = 10,
     trust: TrustCode = False,
     as_json: Json = False,
@@ -340,7 +338,7 @@ def show(
     from cirf.commands.show import AnswerFilter
     from cirf.commands.show import show as browse
 
-    browse(folder, AnswerFilter(method, task, wrong, right, unparsed, truncated, item, against, sampled), limit, as_json)
+    browse(folder, AnswerFilter(method, task, wrong, right, unparsed, truncated, item), limit, as_json)
 
 
 @app.command()

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,8 +21,6 @@ from cirf.store.integrity import LARGE, damage, finished
 from cirf.store.jsonl import read_rows
 from cirf.store.run_folder import RunFolder, StagePlan, StageState
 
-_FEW = 3
-
 
 @dataclass(frozen=True, slots=True)
 class AnswerFilter:
@@ -35,12 +33,6 @@ class AnswerFilter:
     unparsed: bool = False
     truncated: bool = False
     item: str | None = None
-    against: str | None = None
-    sampled: bool = False
-
-    @property
-    def stage(self) -> str:
-        return "sampled" if self.sampled else "evaluation"
 
     def keeps(self, row: Row) -> bool:
         if (self.wrong and row["correct"]) or (self.right and not row["correct"]):
@@ -54,13 +46,21 @@ def show(folder: Path, wanted: AnswerFilter, limit: int, as_json: bool) -> None:
     """Print up to ``limit`` answers of one method, and how many there are."""
     if wanted.wrong and wanted.right:
         raise CirfError("--wrong and --right: no answer is both; give only one")
-    answers = folder / wanted.stage
+    answers = folder / "evaluation"
     there = _evaluated(answers, [*open_run(folder).methods], up_to_date(folder))
     method = wanted.method or there[0]
-    tables = _tables(answers, method, there, wanted.task)
-    _check_id(tables, wanted.item)
-    total = sum(len(rows) for rows in tables.values())
-    found = list(_select(tables, wanted, _other(answers, wanted, there)))
+    if method not in there:
+        raise CirfError(f"--method {method}: not evaluated in this run (evaluated: {', '.join(there)})")
+    tasks = list((load_object(answers / method / "scores.json") or {}).get("tasks", {}))
+    if wanted.task is not None and wanted.task not in tasks:
+        raise CirfError(f"--task {wanted.task}: not a task of this run (its tasks: {', '.join(tasks)})")
+    chosen = [task for task in tasks if wanted.task in (None, task)]
+    rows = [(task, row) for task in chosen for row in read_rows(answers / method / f"{task}.jsonl")]
+    ids = list(dict.fromkeys(row["id"] for _, row in rows))
+    if wanted.item is not None and wanted.item not in ids:
+        near = ", ".join(difflib.get_close_matches(wanted.item, ids, 3, 0.0))
+        raise CirfError(f"--id {wanted.item}: there is no such question (there are {len(ids):,}, such as {near})")
+    found = [(task, row) for task, row in rows if wanted.keeps(row)]
     if as_json:
         print(json.dumps([{"task": task, **row} for task, row in found[:limit]], indent=2, ensure_ascii=False))
         return
@@ -68,55 +68,17 @@ def show(folder: Path, wanted: AnswerFilter, limit: int, as_json: bool) -> None:
         _print(task, row)
     shown = min(limit, len(found))
     more = f" ({shown} shown: --limit)" if shown < len(found) else ""
-    print(f"{method}: {len(found)} of {total} {'sampled ' if wanted.sampled else ''}answers{more}")
+    print(f"{method}: {len(found)} of {len(rows)} answers{more}")
 
 
 def _evaluated(answers: Path, asked: list[str], done: Collection[str] | None) -> list[str]:
     """The methods whose answers are of the run's current recipe, as far as known."""
     there = {path.parent.name for path in answers.glob("*/scores.json")}
-    there = {name for name in there if done is None or f"{answers.name}/{name}" in done}
+    there = {name for name in there if done is None or f"evaluation/{name}" in done}
     named = [name for name in asked if name in there] + sorted(there - set(asked))
-    if not named and answers.name == "sampled":
-        raise CirfError(
-            f"--sampled: {answers.parent} holds no sampled runs next to the greedy one (evaluate.sampled, --protocol full)"
-        )
     if not named:
         raise CirfError(f"{answers.parent}: no method is evaluated yet, or none by the current recipe; run `cirf run` again")
     return named
-
-
-def _check_id(tables: dict[str, list[Row]], item: str | None) -> None:
-    ids = list(dict.fromkeys(row["id"] for rows in tables.values() for row in rows))
-    if item is not None and item not in ids:
-        near = difflib.get_close_matches(item, ids, _FEW, 0.0)
-        raise CirfError(f"--id {item}: there is no such question (there are {len(ids):,}, such as {', '.join(near)})")
-
-
-def _tables(answers: Path, method: str, there: list[str], task: str | None) -> dict[str, list[Row]]:
-    if method not in there:
-        raise CirfError(f"--method {method}: not evaluated in this run (evaluated: {', '.join(there)})")
-    names = list((load_object(answers / method / "scores.json") or {}).get("tasks", {}))
-    if task is not None and task not in names:
-        raise CirfError(f"--task {task}: not a task of this run (its tasks: {', '.join(names)})")
-    return {name: read_rows(answers / method / f"{name}.jsonl") for name in names if task in (None, name)}
-
-
-def _other(answers: Path, wanted: AnswerFilter, there: list[str]) -> dict[tuple[str, str, int], Row] | None:
-    if wanted.against is None:
-        return None
-    tables = _tables(answers, wanted.against, there, wanted.task)
-    return {(task, row["id"], row["run"]): row for task, rows in tables.items() for row in rows}
-
-
-def _select(
-    tables: dict[str, list[Row]], wanted: AnswerFilter, other: dict[tuple[str, str, int], Row] | None
-) -> Iterator[tuple[str, Row]]:
-    for task, rows in tables.items():
-        for row in rows:
-            theirs = None if other is None else other.get((task, row["id"], row["run"]))
-            if not wanted.keeps(row) or (other is not None and (theirs is None or theirs["correct"] == row["correct"])):
-                continue
-            yield task, row if theirs is None else {**row, "against": {"output": theirs["output"], "parsed": theirs["parsed"]}}
 
 
 def _print(task: str, row: Row) -> None:
@@ -126,13 +88,8 @@ def _print(task: str, row: Row) -> None:
     _say(f"{task}  {row['id']}{run}: {verdict}{cut}, {row['tokens']} tokens")
     _say(_indented(row["prompt"]))
     _say(_indented(f"no answer: {row['failed']}" if "failed" in row else f"> {row['output']}"))
-    if "against" in row:
-        _say(_indented(f"other > {row['against']['output']}  (read {_said(row['against']['parsed'])})"))
-    _say(f"    read {_said(row['parsed'])}, right is {row['gold']}\n")
-
-
-def _said(parsed: str | None) -> str:
-    return "nothing" if parsed is None else parsed
+    parsed = "nothing" if row["parsed"] is None else row["parsed"]
+    _say(f"    read {parsed}, right is {row['gold']}\n")
 
 
 def _indented(text: str) -> str:
