@@ -47,6 +47,7 @@ KEYS: dict[str, Any] = {
     "codebook__sizes": [8],
     "embeddings__batch_size": 8,
     "finetune__learning_rates": [0.01, 0.003],
+    "finetune__trial_epochs": 0.5,
     "finetune__save_steps": 3,
     "evaluate__sampled": {"runs": 1},
     "evaluate__voting": {"votes": [1, 3]},

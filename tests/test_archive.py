@@ -121,6 +121,7 @@ def test_it_keeps_trials_the_size_of_the_backbone_and_which_rationales_it_learne
     workshop: tinyrun.Workshop, tmp_path: Path
 ) -> None:
     keys: dict[str, Any] = {"finetune__adaptation": "lora", "finetune__learning_rates": [0.001, 0.002]}
+    keys["finetune__trial_epochs"] = 0.5
     recipe = workshop.recipe(tmp_path / "recipe.yaml", methods=["cirf_full"], **keys)
     run, out = tmp_path / "run", tmp_path / "archive"
     said = tinyrun.cirf("run", recipe, "--out", run, "--until", "evaluation")

@@ -173,20 +173,3 @@ def test_what_is_asked_holds_no_answer(run: Path) -> None:
         prompt = prompt_text(tokenizer, problem["question"])
         begun = begins.begin([encode(tokenizer, prompt)])
         assert tokenizer.decode(begun.prompts[0]) == prompt + "<latent>" * 6 + "</latent>The answer is:"
-
-
-@pytest.mark.slow
-def test_of_several_trials_the_best_is_kept_with_its_net(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
-    keys = KEYS | {
-        "methods": ["codi"],
-        "finetune__learning_rates": [0.001, 0.02],
-        "evaluate__voting": {},
-    }
-    said = tinyrun.cirf("run", workshop.recipe(tmp_path / "r.yaml", **keys), "--out", tmp_path / "run", "--until", "models")
-    assert said.code == 0, said.err
-    tried = json.loads((tmp_path / "run/models/codi/trials.json").read_text())["trials"]
-    best = next(trial["learning_rate"] for trial in tried if trial["chosen"])
-    files = [
-        folder / "latent/projector.safetensors" for folder in (tmp_path / "run/models/codi", tmp_path / f"run/trials/codi/{best}")
-    ]
-    assert files[0].read_bytes() == files[1].read_bytes()

@@ -105,15 +105,6 @@ def test_an_incomplete_removal_is_refused_before_training_unless_it_is_asked_for
     assert (copy / "models/part/stage.json").read_bytes() == (run / "models/part/stage.json").read_bytes()  # the old one is kept
 
 
-@pytest.mark.slow
-def test_a_trial_that_is_kept_brings_its_note(run: Path, workshop: tinyrun.Workshop, tmp_path: Path) -> None:
-    keys = KEYS | {"methods": ["part"], "finetune__learning_rates": [0.01, 0.001], "finetune__epochs": 1.0}
-    copy = shutil.copytree(run, tmp_path / "run")
-    said = tinyrun.cirf("run", workshop.recipe(tmp_path / "r.yaml", **keys), "--out", copy, "--until", "models")
-    assert said.code == 0, said.err
-    assert re.search(r"^models/part: only \d+% of the rationales' tokens", said.err, re.MULTILINE)
-
-
 # Pauses
 
 

@@ -301,15 +301,6 @@ def test_an_encoder_of_a_map_alone_is_taken_up_again(
     assert "encoder_map" in summary and "encoder" not in summary
 
 
-def test_the_chosen_trial_brings_its_guide(run: Path, workshop: tinyrun.Workshop, tmp_path: Path) -> None:
-    keys = _keys(run.parent) | {"methods": ["sem_cot"], "finetune__learning_rates": [0.01, 0.001], "finetune__epochs": 1.0}
-    copy = shutil.copytree(run, tmp_path / "run")
-    said = tinyrun.cirf("run", workshop.recipe(tmp_path / "r.yaml", **keys), "--out", copy, "--until", "models")
-    assert said.code == 0, said.err
-    assert "prepared/sem_cot: finished before" in said.err
-    assert (copy / "models" / "sem_cot" / "guide" / "model.safetensors").is_file()
-
-
 def test_without_meaning_no_encoder_is_made() -> None:
     with pytest.raises(CirfError, match=r"variants\.sem_cot\.settings\.alpha"):
         methods.get("sem_cot", _recipe("sem_cot", alpha=1.5))

@@ -21,7 +21,7 @@ codebook-size. What follows is planned once that is done.
 Before an evaluation checks/METHOD answers some held-out questions, to detect a model that does not work at all. Next to a greedy
 evaluation sampled/METHOD holds the sampled runs that a recipe asks for, and probes/METHOD the answers after perturbed thoughts,
 traces or pauses. A method with a saved model (``models``) needs none of the stages that train. With ``finetune.learning_rates`` a
-model is chosen from ``trials/METHOD/RATE``, one training a learning rate, or trained at the rate that was best there.
+model is trained at the rate that was best in the short trainings ``trials/METHOD/RATE``.
 """
 
 from __future__ import annotations

@@ -369,19 +369,6 @@ def test_an_unchanged_recipe_is_the_one_trained_by(run):
     assert "has changed since" not in render(data)
 
 
-def test_a_model_of_whole_trials_is_distinguished_from_those_of_short_ones(run):
-    recipe = synthetic.recipe()
-    whole = recipe.model_copy(update={"finetune": recipe.finetune.model_copy(update={"learning_rates": (1e-3, 1e-2)})})
-    short = recipe.model_copy(update={"finetune": whole.finetune.model_copy(update={"trial_epochs": 0.5})})
-    (run / "recipe.yaml").write_text(dump(short))
-    for name, trained in (("cirf_full", short), ("sft_cot", whole), ("direct_sft", short)):
-        known = section(trained)
-        if trained is whole:
-            del known["finetune"]["trial_epochs"]  # where it is not read it is not kept
-        put(run / "models" / name, "stage.json", {"section": known})
-    assert collect(run, environment=ENVIRONMENT)["changed"] == ["sft_cot"]
-
-
 def test_a_model_that_opens_its_traces_is_distinguished_from_one_whose_prompt_does(run):
     vocabulary = synthetic.recipe().vocabulary.model_dump(mode="json")
     written = {name: value for name, value in vocabulary.items() if name != "opening"}  # as archives of before there was the key

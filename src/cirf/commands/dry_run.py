@@ -132,16 +132,12 @@ class _Trainings:
         tune = self.context.recipe.finetune
         for method in methods:
             several = len(tune.tried(method.name, method.training)) > 1
-            short = tune.trial_epochs if several else None
-            trainings = self.to_do[f"trials/{method.name}"] if several and short is None else 1
-            if not trainings:
-                continue  # one of its trials is chosen
             if method.prepares():
                 self.made["prepared"] = [*self.made.get("prepared", []), method.name]
                 continue  # its rows do not exist yet
-            self._add(method, trainings, short)
+            self._add(method, tune.trial_epochs if several else None)
 
-    def _add(self, method: Method, trainings: int, short: float | None) -> None:
+    def _add(self, method: Method, short: float | None) -> None:
         from cirf.lm.training.spec import plan_updates
 
         recipe, made, name = self.context.recipe, self.made, method.name
@@ -151,7 +147,7 @@ class _Trainings:
         whole = short is None or self.to_do[f"models/{name}"]  # or its short trials alone
         updates = updates_of(section, found.rows)
         memory = training_memory(recipe.backbone, section, self.sizes, found.longest, found.longest_target)
-        passes = (updates.passes * trainings if whole else 0.0) + (short or 0.0) * trials
+        passes = (updates.passes if whole else 0.0) + (short or 0.0) * trials
         work = passes * operations(section, self.sizes, found.tokens, found.target_tokens)
         fast = speed(recipe.backbone, section, self.sizes, found.tokens / max(1, found.rows))
         made["methods"][name] = {
@@ -160,11 +156,10 @@ class _Trainings:
             "updates": updates.updates if whole else 0,
             "too_few_updates": bool(whole and updates.too_few),
             "tokens_trained": int(found.tokens * updates.passes) if whole else 0,
-            "trainings": trainings,
             "target_tokens_mean": round(found.target_tokens / max(1, found.rows), 1),
             "training_seconds": round(work / fast),
             "memory_gib": round(memory / GIB, 1),
-            "disk_gib": round(_disk(recipe, section, self.sizes, trainings if whole else 0) / GIB, 1),
+            "disk_gib": round(_disk(recipe, section, self.sizes, bool(whole)) / GIB, 1),
         }
         if whole:
             alike = next((each for each in made["updates"] if each["summary"] == updates.summary), None)
@@ -215,10 +210,10 @@ def _by_reward(recipe: Recipe, methods: Sequence[Method], progress: Progress) ->
     return found
 
 
-def _disk(recipe: Recipe, section: Finetune, sizes: dict[str, int], trainings: int) -> float:
+def _disk(recipe: Recipe, section: Finetune, sizes: dict[str, int], saves: bool) -> float:
     saved = (4.0 if recipe.backbone.dtype == "float32" else 2.0) * sizes["parameters"]
     trained = sizes["parameters"] if section.adaptation == "full" else sizes["lora_per_rank"] * section.lora.rank
-    return trainings * saved + 2 * 12.0 * trained  # two checkpoints exist while the newer is written
+    return saves * saved + 2 * 12.0 * trained  # two checkpoints exist while the newer is written
 
 
 def print_estimate(made: dict[str, Any]) -> None:
@@ -231,8 +226,6 @@ def print_estimate(made: dict[str, Any]) -> None:
         print(describe(Endpoint(**server)))
     for name, row in made.get("methods", {}).items():
         work = f"{row['tokens_trained']:,} tokens in {row['updates']:,} updates"
-        if row["trainings"] > 1:
-            work += f" in each of {row['trainings']} trainings"
         if "trials" in row:
             number = row["trials"]["number"]
             size = "of {tokens_trained:,} tokens in {updates:,} updates each".format(**row["trials"])

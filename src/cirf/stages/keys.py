@@ -83,7 +83,7 @@ def training(recipe: Recipe, section: Finetune, method: Method) -> dict[str, Any
     tried = bool(section.tried(method.name, method.training))
     read = {
         "learning_rates": tried,
-        "trial_epochs": tried and section.trial_epochs is not None,
+        "trial_epochs": tried,
         "lora": section.adaptation == "lora",
         "min_lr_ratio": chosen.lr_scheduler_type == "cosine",
         "functional_token_loss_weight": method.functional,

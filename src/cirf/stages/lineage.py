@@ -121,10 +121,8 @@ class Origin:
 def run_of(model: str) -> Path | None:
     """The folder of the run that trained a model; ``None`` if it is in none."""
     folder = user_path(model).resolve()
-    for above, kind in zip(list(folder.parents)[1:3], ("models", "trials"), strict=False):
-        if folder.relative_to(above).parts[0] == kind and (above / "problems" / "train.jsonl").is_file():
-            return above
-    return None
+    run = folder.parent.parent
+    return run if folder.parent.name == "models" and (run / "problems" / "train.jsonl").is_file() else None
 
 
 def origins(recipe: Recipe) -> list[Origin]:

@@ -128,13 +128,13 @@ def _check_trained_as(method: Method, folder: Path) -> None:
     answer with each other's."""
     try:
         record = parse_json((folder / "stage.json").read_text(encoding="utf-8"))
-        kind, _, stage = str(record["stage"]).partition("/")
+        kind, _, name = str(record["stage"]).partition("/")
         taught = dict(record["section"].get("method") or {})
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return
-    if kind not in ("models", "trials") or (method.functional and (folder / "functions.json").is_file()):
+    if kind != "models" or (method.functional and (folder / "functions.json").is_file()):
         return
-    made_as = str(taught.get("method", stage.partition("/")[0]))
+    made_as = str(taught.get("method", name))
     if made_as != method.base:
         raise CirfError(f"models.{method.name}: {folder} was trained as {made_as}, not as {method.base}; give it to that method")
     theirs, wanted = taught.get("settings") or {}, method.taught_by.get("settings") or {}

@@ -6,7 +6,6 @@ import contextlib
 import gc
 import math
 import os
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +20,6 @@ from cirf.methods import get
 from cirf.recipe.schema import Finetune
 from cirf.stages.context import Context
 from cirf.store.files import parse_json, to_json, write_atomic, write_rows
-from cirf.store.run_folder import RECORDS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -271,45 +269,19 @@ def _trackers(folder: Path) -> Iterator[None]:
 
 
 def trial(context: Context, name: str, rate: float, work: Path) -> dict[str, Any]:
-    """As `finetune`, for a training that `choose` or `train_best` is to judge: one without a finite loss has lost. A trial of
-    `Finetune.trial_epochs`, and one that has lost, leaves no model."""
+    """As `finetune`, for a short training that `train_best` is to judge, which leaves no model; one without a finite loss has
+    lost."""
     from cirf.lm.training.trainer import DivergedError
 
     if not context.examples(get(name, context.recipe))[1]:
         raise CirfError("finetune.learning_rates: no validation row is left to choose by; raise problems.validation")
     try:
-        section = context.recipe.finetune
-        epochs = section.trial_epochs
-        return finetune(context, name, section.alone(name, rate, epochs), work, f"{name}/{rate}", keep=epochs is None, trial=True)
+        section = context.recipe.finetune.alone(name, rate, context.recipe.finetune.trial_epochs)
+        return finetune(context, name, section, work, f"{name}/{rate}", keep=False, trial=True)
     except DivergedError as error:
         if is_main():
             write_atomic(work / "history.json", to_json({"diverged": str(error)}))
         return {"rows": 0, "notes": [f"no model: {error}"]}
-
-
-def choose(context: Context, name: str, rates: Sequence[float], work: Path) -> dict[str, Any]:
-    """Keep the model of the trial with the lowest last validation loss, the first of equal ones; ``trials.json`` lists all.
-
-    The files are hard links where the file system has them, so the choice takes no space.
-    """
-    chosen, tried = _judged(context, name, rates)
-    folder = _trial(context, name, chosen)
-    for path in sorted(folder.iterdir()):
-        if path.name not in (*RECORDS, "timings.json"):
-            target = work / path.name
-            if target.is_dir():
-                shutil.rmtree(target)
-            target.unlink(missing_ok=True)
-            if path.is_dir():
-                shutil.copytree(path, target, copy_function=_link)
-            else:
-                _link(path, target)
-    timings = parse_json((folder / "timings.json").read_text())
-    del timings["seconds"]  # the trial's, which its own stage reports
-    write_atomic(work / "timings.json", to_json(timings))
-    write_atomic(work / "trials.json", to_json({"trials": tried}))
-    history = parse_json((work / "history.json").read_text())
-    return {"rows": history["rows"], "notes": _notes(history.get("curriculum"))}
 
 
 def train_best(context: Context, name: str, rates: Sequence[float], work: Path) -> dict[str, Any]:
@@ -329,29 +301,17 @@ def train_best(context: Context, name: str, rates: Sequence[float], work: Path) 
     return details
 
 
-def _trial(context: Context, name: str, rate: float) -> Path:
-    return context.folder.folder(f"trials/{name}/{rate}")
-
-
 def _judged(context: Context, name: str, rates: Sequence[float]) -> tuple[float, list[dict[str, Any]]]:
     """The rate that won, and each trial with its passes and loss; ``CirfError`` where none came to a number."""
-    losses = {rate: _last_loss(_trial(context, name, rate)) for rate in rates}
+    losses = {rate: _last_loss(context.folder.folder(f"trials/{name}/{rate}")) for rate in rates}
     finite = {rate: loss for rate, loss in losses.items() if loss is not None}
     if not finite:
         raise CirfError(f"finetune.learning_rates: no learning rate gave {name} a finite validation loss; try lower ones")
     chosen, epochs = min(finite, key=finite.__getitem__), context.recipe.finetune.trial_epochs
-    passes = {} if epochs is None else {"epochs": epochs}
     return chosen, [
-        {"learning_rate": rate, "validation_loss": loss, "chosen": rate == chosen} | passes for rate, loss in losses.items()
+        {"learning_rate": rate, "validation_loss": loss, "chosen": rate == chosen, "epochs": epochs}
+        for rate, loss in losses.items()
     ]
-
-
-def _link(path: str | Path, target: str | Path) -> None:
-    """A second name for a file, or a copy if hard links are not possible."""
-    try:
-        Path(target).hardlink_to(path)
-    except OSError:
-        shutil.copy2(path, target)
 
 
 def _last_loss(folder: Path) -> float | None:

@@ -179,15 +179,15 @@ class Planner:
         return stages[-1]
 
     def _training(self, method: Method, inputs: Mapping[str, Input]) -> list[StagePlan]:
-        """The stages that end in a method's model: its training, or one a learning rate and the choice among them."""
+        """The stages that end in a method's model: its training, after one a learning rate where there are several to try."""
         recipe, name, context = self.recipe, method.name, self.context
         section, epochs = recipe.finetune, recipe.finetune.trial_epochs
         rates = section.tried(name, method.training)
         whole = section.resolved(name, method.training).epochs
-        if rates and epochs is not None and whole != "auto" and epochs >= whole:
+        if rates and whole != "auto" and epochs >= whole:
             longer = f"trials of {epochs:g} epochs are no shorter than the training of {name}, {whole:g}"
-            raise CirfError(f"finetune.trial_epochs: {longer}; lower it, or set it to null to keep the best trial's model")
-        if len(rates) == 1 and epochs is not None:  # nothing to choose
+            raise CirfError(f"finetune.trial_epochs: {longer}; lower it")
+        if len(rates) == 1:  # nothing to choose
             section, rates = section.alone(name, rates[0]), ()
         how = keys.training(recipe, section, method) | self.tasks
         whole_training = StagePlan(
@@ -195,20 +195,15 @@ class Planner:
         )
         if not rates:
             return [whole_training]
-        apart = {} if epochs is None else {"kept": False}  # from a whole training of as many epochs, which has a model
 
         def trial(rate: float) -> StagePlan:
-            how = keys.training(recipe, section.alone(name, rate, epochs), method) | self.tasks | apart
+            how = keys.training(recipe, section.alone(name, rate, epochs), method) | self.tasks | {"kept": False}
             make = partial(models.trial, context, name, rate)
             return StagePlan(f"trials/{name}/{rate}", how, inputs, make, 2, together=True)
 
         trials = {stage.name: stage for stage in map(trial, rates)}
-        if epochs is None:
-            chosen = StagePlan(f"models/{name}", how, trials, partial(models.choose, context, name, rates))
-        else:
-            best = partial(models.train_best, context, name, rates)
-            chosen = replace(whole_training, inputs={**inputs, **trials}, make=best)
-        return [*trials.values(), chosen]
+        best = partial(models.train_best, context, name, rates)
+        return [*trials.values(), replace(whole_training, inputs={**inputs, **trials}, make=best)]
 
     def _compressed(self, method: Method) -> StagePlan:
         """The stage of a method's compressed traces, after the searches that they are made from."""

@@ -258,8 +258,7 @@ def as_trained(
         if not overrides.get(method, {}).get("learning_rate"):
             found["finetune"] = {**found["finetune"], "learning_rates": []}  # unless the model's own settings name them
         own = settings.get("finetune", {})
-        whole = {"trial_epochs": None} if own.get("learning_rates") else {}  # unless they say that trials were short
-        found["finetune"] = {**found["finetune"], **whole, **own, "overrides": overrides}
+        found["finetune"] = {**found["finetune"], **own, "overrides": overrides}
         found["seed"] = settings.get("seed", found["seed"])
         found["backbone"] = {**found["backbone"], **settings.get("backbone", {})}
         if "vocabulary" in settings:  # published archives lack it: there the model wrote the opening delimiter
