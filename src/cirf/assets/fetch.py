@@ -31,8 +31,7 @@ _CHUNK = 4 * 2**20
 _PATIENCE = 5.0  # seconds for the hub to answer at all
 _BETWEEN_LOOKS = 0.2  # seconds between two looks at a growing download
 
-UNREACHABLE: set[str] = set()  # hubs that did not answer; tried once per process
-REACHED: set[str] = set()  # servers that did
+ANSWERED: dict[str, bool] = {}  # whether servers answered; each is tried once per process
 
 
 def fetch(asset: Asset, folder: Path, progress: Progress) -> Path:
@@ -183,9 +182,7 @@ def hub_endpoint() -> tuple[str, bool]:
 def _from_hub(asset: Asset, source: HubFile, folder: Path, target: Path, meter: Meter) -> bool:
     """Fetch from the hub, if it is there and has the published file; ``False``: try the next source."""
     endpoint, offline = hub_endpoint()
-    if offline or endpoint in UNREACHABLE:
-        return False
-    if not answers(f"{endpoint}/{source.repo}/resolve/{source.revision}/{source.filename}", endpoint):
+    if offline or not reachable(f"{endpoint}/{source.repo}/resolve/{source.revision}/{source.filename}"):
         return False
     from huggingface_hub import hf_hub_download
 
@@ -221,42 +218,28 @@ def _bar(show: Callable[[float], None]) -> type[Any]:
     return Bar
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect counts as an answer."""
-
-    def redirect_request(self, *args: object) -> None:
-        return None
-
-
 def reachable(url: str) -> bool:
-    """Whether the server of ``url`` answers at all; checked once per process."""
-    parts = urllib.parse.urlsplit(url)
-    endpoint = f"{parts.scheme}://{parts.netloc}"
-    if endpoint not in UNREACHABLE and endpoint not in REACHED:
-        answers(url, endpoint)
-        if endpoint not in UNREACHABLE:
-            REACHED.add(endpoint)
-    return endpoint not in UNREACHABLE
+    """Whether the server of ``url`` answers at all within seconds; tried once per process."""
+    endpoint = "{0.scheme}://{0.netloc}".format(urllib.parse.urlsplit(url))
+    if endpoint not in ANSWERED:
+        ANSWERED[endpoint] = _answers(url)
+    return ANSWERED[endpoint]
 
 
-def answers(url: str, endpoint: str) -> bool:
-    """Whether the hub has the file; a hub that does not answer within seconds is not tried again by this process."""
-    answer: list[bool] = []
+def _answers(url: str) -> bool:
+    answered = threading.Event()
 
     def ask() -> None:
-        request = urllib.request.Request(url, method="HEAD")
         try:
-            with urllib.request.build_opener(_NoRedirect).open(request, timeout=_PATIENCE):
-                answer.append(True)
+            with urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=_PATIENCE):
+                answered.set()
         except urllib.error.HTTPError as error:
-            answer.append(error.code < 400)
             error.close()
+            answered.set()
         except (OSError, ValueError):
             pass
 
     worker = threading.Thread(target=ask, daemon=True)  # a name server can stay silent for longer than any timeout
     worker.start()
     worker.join(_PATIENCE)
-    if not answer:
-        UNREACHABLE.add(endpoint)
-    return bool(answer) and answer[0]
+    return answered.is_set()

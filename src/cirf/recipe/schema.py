@@ -473,7 +473,6 @@ class Compression(Section):
     faster: float = key(0.2, "γ of cirf_faster.", unit="nats", paper="A.2 CIRF Variants; Table hyper-parameters", ge=0)
     gamma: tuple[Threshold, ...] = key((0.0, 0.1, 0.2), "Thresholds at which the report gives the results and tokens that are left.", unit="nats", paper="Table hyper-parameters")
     lean: Literal["fast", "faster"] | Threshold = key("fast", "Price of a token for cirf_lean: a result is removed if that costs less than its tokens; fast, faster: the price at which the training traces are as short as that method's.", unit="nats a token")
-    start: Literal["backbone", "full"] = key("backbone", "The start of methods with pruned results: the backbone, or the model of cirf_full.")
     dtype: Literal["float32", "bfloat16", "float16"] = key("float32", "Number format of the scoring model. 16-bit losses are less precise than the smallest rises that matter.")
     batch_tokens: Positive = key(2048, "Most tokens scored at once.", unit="tokens")
 

@@ -4,14 +4,12 @@ PyYAML follows YAML 1.1, where ``2e-5`` is a text, ``no`` is false, ``010`` is e
 scalar is read as in YAML 1.2: ``null``, ``true``, ``false``, numbers; all else is text.
 """
 
-import contextlib
 import math
 import re
 from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
-from yaml.composer import Composer
 
 Path = tuple[str | int, ...]
 """The place of a value: keys and list positions from the top, such as ``("problems", "tasks", 0, "train")``."""
@@ -27,9 +25,6 @@ _MAX_DIGITS = 400  # Python refuses to read integers of more than 4300 digits; n
 _NO_TAG = "tag:yaml.org,2002:str"  # what the base loader gives to every scalar that carries none
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./@+-]*(:[A-Za-z0-9_./@+-]+)*( [A-Za-z0-9_./@+-]+)*")
 _OTHER_THAN_TEXT = {"yes", "no", "on", "off", "y", "n", "true", "false", "null"}  # to some reader or other
-
-_READ_OTHERWISE = frozenset("\t\ufeff!")
-"""Characters that the scanner in C takes where the one in Python does not: a text with one is read by the latter alone."""
 
 _MAX_NODES = 100_000
 """Values in a document, each as often as an alias names it: a few lines of aliases of aliases may expand to billions."""
@@ -58,7 +53,7 @@ def parse(text: str) -> Document:
     """Read one YAML document. Raises ``YamlError`` for broken syntax, a key that occurs twice, an alias that holds itself,
     aliases that expand to too much, and explicit tags."""
     try:
-        root = _compose(text)
+        root = yaml.compose(text, Loader=yaml.BaseLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         raise YamlError(error.problem or "not YAML", None if mark is None else mark.line + 1) from None
@@ -72,21 +67,6 @@ def parse(text: str) -> Document:
     if root is not None:
         document.value = _read(root, (), document.lines, frozenset(), [len(text) + _MAX_ALIASED])
     return document
-
-
-def _compose(text: str) -> yaml.Node | None:
-    if yaml.__with_libyaml__ and _READ_OTHERWISE.isdisjoint(text):
-
-        class Fast(Composer, yaml.CBaseLoader):
-            """Scans in C, ten times as fast, and composes in Python, where a text nested too deeply is an error and no crash."""
-
-            def __init__(self, stream: str) -> None:
-                yaml.CBaseLoader.__init__(self, stream)
-                Composer.__init__(self)
-
-        with contextlib.suppress(yaml.YAMLError, UnicodeError):
-            return yaml.compose(text, Loader=Fast)
-    return yaml.compose(text, Loader=yaml.BaseLoader)  # which has better messages
 
 
 def _read(node: yaml.Node, path: Path, lines: dict[Path, int], above: frozenset[int], room: list[int]) -> Any:
@@ -104,7 +84,7 @@ def _read(node: yaml.Node, path: Path, lines: dict[Path, int], above: frozenset[
         room[0] -= len(node.value)
         if room[0] < 0:
             raise YamlError(f"aliases expand to more than {_MAX_ALIASED:,} characters", line)
-        return node.value if node.style else read_scalar(node.value)  # without quotes: "" of the C scanner, else None
+        return node.value if node.style else read_scalar(node.value)
     if isinstance(node, yaml.SequenceNode):
         return [_read(item, (*path, position), lines, above, room) for position, item in enumerate(node.value)]
     values: dict[str, Any] = {}

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from cirf.lm.training.objective import Curriculum, CurriculumRow
     from cirf.lm.training.spec import EarlyLook, MakeCurriculum, TrainingSpec
     from cirf.methods.base import Method
-    from cirf.recipe.schema import Recipe
     from cirf.records import Example
 
 
@@ -163,18 +162,11 @@ def load_start(context: Context, method: Method, adaptation: Literal["full", "lo
     from cirf.lm import backbone, vocabulary
 
     recipe = context.recipe
-    further = continues(recipe, method)
-    if further:
-        source: Path | str = context.folder.folder("models/cirf_full")
-    else:
-        source = source_of(context, method.start) if method.start else resolve(recipe.backbone.model, context.progress)
+    source = source_of(context, method.start) if method.start else resolve(recipe.backbone.model, context.progress)
     tokenizer = backbone.load_tokenizer(source, recipe.backbone)
     model = backbone.load_model(source, recipe.backbone, training=adaptation)
     new_ids: list[int] = []
-    if further:
-        names = vocabulary.token_names(recipe.codebook.codes, recipe.vocabulary.delimiters)
-        new_ids = tokenizer.convert_tokens_to_ids(list(names.all))
-    elif method.functional:
+    if method.functional:
         codes = _codes(context)
         if recipe.vocabulary.init == "words":
             codes = vocabulary.word_rows(model, tokenizer, codes, _pairs(context.examples(method)[0]))
@@ -247,11 +239,6 @@ def _some_bare(examples: list[Example], share: float, seed: int) -> list[Example
 
 def _notes(curriculum: Mapping[str, Any] | None) -> list[str]:
     return [str(curriculum["note"])] if curriculum and "note" in curriculum else []
-
-
-def continues(recipe: Recipe, method: Method) -> bool:
-    """Whether a method is fine-tuned from the model of ``cirf_full`` and not from the backbone."""
-    return method.pruning is not None and recipe.compression.start == "full"
 
 
 @contextlib.contextmanager

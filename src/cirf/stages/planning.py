@@ -166,8 +166,6 @@ class Planner:
         if method.pruning:
             self._keep(self.scoring)
             inputs["traces"] = self._compressed(method)
-            if models.continues(self.recipe, method):
-                inputs["start"] = self.scoring[-1]
         if method.start:
             inputs["start"] = self._model(get(method.start, self.recipe))
         return self._keep(self.scoring if method.name == SCORED_BY else self._training(method, inputs))

@@ -139,17 +139,10 @@ class CirfFull(Method):
             raise CirfError(
                 f"variants.{self.name}.settings.subjects: pruning uses the traces of {self.name}; give the variant another name"
             )
-        if self.start is None:
-            return
-        if self.name == CirfFull.name:
+        if self.start is not None and self.name == CirfFull.name:
             raise CirfError(
                 f"variants.{self.name}.settings.start: other methods use {self.name} as trained from the backbone; "
                 "give the variant another name"
-            )
-        if self.pruning and recipe.compression.start == "full":
-            raise CirfError(
-                f"variants.{self.name}.settings.start: compression.start already starts it from cirf_full; "
-                "set one of them to backbone"
             )
 
     def retrace(self, traces: Sequence[Trace]) -> list[Trace]:
