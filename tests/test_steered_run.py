@@ -16,7 +16,6 @@ from cirf.errors import CirfError
 from cirf.lm.decoding.calculator import Calculator
 from cirf.methods import get
 from cirf.recipe.load import load, parse
-from cirf.stages.checks import limits_of
 from cirf.statistics import wilson
 from cirf.store.jsonl import read_rows
 
@@ -66,14 +65,6 @@ def test_every_answer_is_within_its_dials(run: Path) -> None:
     assert all(None not in [code for code, _ in read_codes(text)] for text in outputs(run, "held"))
     rationed = [[code for code, _ in read_codes(text)] for text in outputs(run, "rationed")]
     assert any(rationed) and all(not {0, 2} & set(codes) and codes.count(1) <= 1 for codes in rationed)
-
-
-def test_the_check_names_the_limits_of_a_variant_that_is_not_trained(run: Path) -> None:
-    recipe = load(str(run / "recipe.yaml"))
-    found = {name: limits_of(get(name, recipe)) for name in ("cirf_full", "held", "rationed", "counted", "bare")}
-    none: dict[str, object] = {}
-    limits = {"rationed": {"at_most": {0: 0, 1: 1, 2: 0}}, "bare": {"results": False}}
-    assert found == {"cirf_full": none, "held": none, "counted": none} | limits
 
 
 def test_settings_that_steer_nothing_leave_a_method_what_it_was(run: Path) -> None:

@@ -92,44 +92,30 @@ def _turned(said: str) -> str:
     return said[start:] + said[:start] if start > 0 else said
 
 
-def faults(
-    name: str, found: Check, limits: Mapping[str, Any] | None = None, lifted: Mapping[str, Any] | None = None
-) -> list[str]:
-    """A sentence if a model does not write the trained form, or is no better than the most frequent answer.
-
-    ``limits``: settings that limit the answers of another method's model. If there are any, the sentence names them.
-    ``lifted``: settings that complete a trace, without which the answers were written.
-    """
-    sentences = []
-    ill_formed = found.well_formed is not None and found.well_formed < WELL_FORMED
-    if ill_formed and limits:
-        sentences.append(
-            f"{name}: with its settings ({_named(limits)}) only {100 * (found.well_formed or 0):.0f} % of answers are "
-            "well-formed; loosen them"
-        )
-    elif ill_formed and lifted and (found.well_formed or 0) >= USABLE:
-        sentences.append(
-            f"{name}: without its settings ({_named(lifted)}) {found.well_formed or 0:.0%} of its answers to {found.n} held-out "
-            "questions are well-formed; other engines need them too (docs/how-to/steering.md)"
-        )
-    elif ill_formed:
+def faults(name: str, found: Check, lifted: Mapping[str, Any] | None = None) -> list[str]:
+    """A sentence if a model does not write the trained form, or is no better than the most frequent answer. ``lifted``: settings
+    that complete a trace, without which the answers were written."""
+    formed = 1.0 if found.well_formed is None else found.well_formed
+    if formed < WELL_FORMED and lifted and formed >= USABLE:
+        named = ", ".join(f"{key} {str(value).lower()}" for key, value in lifted.items())
+        return [
+            f"{name}: without its settings ({named}) {formed:.0%} of its answers to {found.n} held-out questions are "
+            "well-formed; other engines need them too (docs/how-to/steering.md)"
+        ]
+    if formed < WELL_FORMED:
         cut = f" and {found.truncated:.0%} are truncated" if found.truncated else ""
         text, count = next(iter(found.loops.items()), ("", 0))
         looping = f" ({count} repeat {text!r})" if count else ""
-        sentences.append(
-            f"{name} is not trained enough to be used: only {found.well_formed or 0:.0%} of its answers to {found.n} held-out "
-            f"questions are well-formed{cut}{looping}; {_ADVICE}"
-        )
-    if not sentences and found.right <= found.majority and found.n >= ENOUGH:
-        sentences.append(
+        return [
+            f"{name} is not trained enough to be used: only {formed:.0%} of its answers to {found.n} held-out questions are "
+            f"well-formed{cut}{looping}; {_ADVICE}"
+        ]
+    if found.right <= found.majority and found.n >= ENOUGH:
+        return [
             f"{name} answers no better than the most frequent answer: {found.right:.0%} of {found.n} held-out questions are "
             f"right, and always giving that answer gets {found.majority:.0%}; try more rows or a larger backbone.model"
-        )
-    return sentences
-
-
-def _named(settings: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key} {str(value).lower()}" for key, value in settings.items())
+        ]
+    return []
 
 
 def majority_share(training: Sequence[str], held_out: Sequence[str]) -> float:
@@ -163,29 +149,17 @@ def checking(context: Context, name: str, work: Path) -> dict[str, Any]:
         for task, problems in by_task.items()
     ) / len(held_out)
     found = check(rows, share)
-    problems_found = faults(name, found, limits_of(method), lifted) if method.trained else []
-    problems_found = [*_ended(context, name), *problems_found]
+    problems_found = [*_ended(context, name), *faults(name, found, lifted)]
     write_atomic(work / "check.json", to_json(found.to_dict() | {"faults": problems_found}))
     return {"rows": found.n, "notes": [f"WARNING: {line}" for line in problems_found]}
 
 
-def limits_of(method: Method) -> dict[str, Any]:
-    """The settings that limit the traces of a method which answers with another's model; none where it is trained itself."""
-    from cirf.methods.cirf.cirf import FormSettings
-
-    if method.learner == method.name:
-        return {}
-    known = {key: field.default for key, field in FormSettings.model_fields.items() if key != "grammar"}
-    given = {key: getattr(method.settings, key, default) for key, default in known.items()}
-    return {key: value for key, value in given.items() if value != known[key]}
-
-
 def _own_constraints(context: Context, method: Method) -> dict[str, Any]:
-    """The recipe's settings that constrain the form of a method which answers with its own model."""
+    """The recipe's settings that constrain the form of a method."""
     from cirf.methods.cirf.cirf import FormSettings
 
     variant = context.recipe.variants.get(method.name)
-    if variant is None or method.learner != method.name or not isinstance(method.settings, FormSettings):
+    if variant is None or not isinstance(method.settings, FormSettings):
         return {}
     return {key: value for key, value in variant.settings.items() if key in FormSettings.model_fields}
 
@@ -202,5 +176,5 @@ def _without(context: Context, name: str, settings: Mapping[str, Any]) -> Contex
 
 def _ended(context: Context, name: str) -> list[str]:
     """Why the training of the model that answers was ended early, where it was, and whether it came to nothing."""
-    history = load_object(context.folder.folder(f"models/{get(name, context.recipe).learner}") / "history.json") or {}
+    history = load_object(context.folder.folder(f"models/{name}") / "history.json") or {}
     return [*([history["ended"]] if "ended" in history else []), *unchanged(history)]

@@ -224,7 +224,7 @@ class Planner:
         recipe, name, model = self.recipe, method.name, self._model(method)
         inputs = {"problems": self.answering["problems"], "model": model}
         judged = self._judging([method])
-        if recipe.evaluate.check_questions and isinstance(model, StagePlan):
+        if recipe.evaluate.check_questions and isinstance(model, StagePlan) and method.learner == name:
             held_out = {"problems": self.steps["problems"], "model": model}
             how = keys.checking(recipe, method) | judged
             self._add(f"checks/{name}", how, held_out, checks.checking, name, divided=True)
