@@ -477,9 +477,6 @@ def serve(
 def codes(
     folder: RunPath,
     text: Annotated[OptText, Argument(help="A rationale to encode; without it, the codes are listed.")] = None,
-    question: Annotated[
-        OptText, Option("--question", help="Its question, for codebook.representation question_centered.")
-    ] = None,
     choice: Annotated[OptTexts, Option("--choice", help="An option of its question, in order. Repeatable.")] = None,
     forbid: Forbid = None,
     at_most: AtMost = None,
@@ -494,11 +491,11 @@ def codes(
     from cirf.commands.ask import for_vllm, limits_of
 
     if forbid or at_most:
-        if text is not None or question is not None or choice:
+        if text is not None or choice:
             raise CirfError("--forbid and --at-most print what to send to vLLM; leave out the rationale")
         for_vllm(folder, limits_of(forbid or [], at_most or []))
     else:
-        show(folder, text, question, choice or [], as_json)
+        show(folder, text, choice or [], as_json)
 
 
 @app.command()

@@ -19,7 +19,7 @@ from typing import Any
 
 from cirf.assets import resolve
 from cirf.codebook.codebook import Codebook
-from cirf.codebook.embedding import embed_once, wording, wordings
+from cirf.codebook.embedding import embed_once, wordings
 from cirf.codebook.functions import MODEL, find_model, functions_of, steps_of
 from cirf.errors import CirfError
 from cirf.lm import backbone
@@ -144,13 +144,12 @@ def for_vllm(folder: Path, at_most: Mapping[int, int]) -> None:
     print(json.dumps(body, indent=2))
 
 
-def codes(folder: Path, text: str | None, question: str | None, choices: Sequence[str], as_json: bool) -> None:
+def codes(folder: Path, text: str | None, choices: Sequence[str], as_json: bool) -> None:
     if text is not None:
-        _encode(folder, text, question, choices, as_json)
+        _encode(folder, text, choices, as_json)
         return
-    for option, given in (("--question", question is not None), ("--choice", bool(choices))):
-        if given:
-            raise CirfError(f"{option}: needs a rationale to encode; give the rationale too")
+    if choices:
+        raise CirfError("--choice: needs a rationale to encode; give the rationale too")
     functions = _known_functions(folder)
     if not functions:
         raise CirfError(f"{find_model(folder)}: this model has no functional tokens")
@@ -184,7 +183,7 @@ def _labels(folder: Path, book: Path) -> dict[str, Any]:
     return found if same else {}
 
 
-def _encode(folder: Path, text: str, question: str | None, choices: Sequence[str], as_json: bool) -> None:
+def _encode(folder: Path, text: str, choices: Sequence[str], as_json: bool) -> None:
     from cirf.rationales.segmentation import steps_of
 
     recipe = open_run(folder)
@@ -197,15 +196,11 @@ def _encode(folder: Path, text: str, question: str | None, choices: Sequence[str
     segments = [plain for plain, _ in steps_of(text, recipe.segments, choices)[1]]
     if not segments:
         raise CirfError(f"the text holds no step (segments.by = {recipe.segments.by}); number its steps, one a line")
-    centred = book.representation == "question_centered"
-    if centred and question is None:
-        raise CirfError(f"{where}: its steps are centred on their question; give it with --question")
+    if book.representation == "question_centered":
+        raise CirfError(f"{where}: its steps are centred on their question, so a rationale alone has no codes")
     model = resolve(recipe.embeddings.model, SILENT)
     texts = wordings(segments, recipe.embeddings, choices)
-    if centred and question is not None:
-        texts.append(wording(question, recipe.embeddings))
-    vectors = embed_once(texts, recipe.embeddings, model, pick_device(recipe.backbone.device))
-    found = book.quantise(vectors[: len(segments)], vectors[-1] if centred else None)
+    found = book.quantise(embed_once(texts, recipe.embeddings, model, pick_device(recipe.backbone.device)))
     labels = _labels(folder, where)
     rows = [
         {"code": int(code), "label": labels.get(str(int(code)), {}).get("label", ""), "segment": piece}

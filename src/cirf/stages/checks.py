@@ -132,22 +132,20 @@ def checking(context: Context, name: str, work: Path) -> dict[str, Any]:
     A model answers without its own settings that constrain the form, which would hide what it did not learn.
     """
     section = context.recipe.evaluate.model_copy(update={"temperature": 0.0, "runs": 1})
-    held_out = context.validation()[: section.check_questions]
+    held_out = context.held_out(section.check_questions)
     if not held_out:
         note = "no question is held out, so the model cannot be checked; raise problems.validation"
         write_atomic(work / "check.json", to_json({"n": 0, "faults": [], "note": note}))
         return {"rows": 0, "notes": [note]}
-    by_task = {task: [problem for problem in held_out if problem.task == task] for task in context.tasks}
-    by_task = {task: problems for task, problems in by_task.items() if problems}
     method = get(name, context.recipe)
     lifted = _own_constraints(context, method)
-    answer(_without(context, name, lifted), name, section, by_task, work, Share.of_launch())
-    rows = [row for task in by_task for row in read_rows(work / f"{task}.jsonl")]
+    answer(_without(context, name, lifted), name, section, held_out, work, Share.of_launch())
+    rows = [row for task in held_out for row in read_rows(work / f"{task}.jsonl")]
     training = context.train()
     share = sum(
         len(problems) * majority_share([p.answer for p in training if p.task == task], [p.answer for p in problems])
-        for task, problems in by_task.items()
-    ) / len(held_out)
+        for task, problems in held_out.items()
+    ) / len(rows)
     found = check(rows, share)
     problems_found = [*_ended(context, name), *faults(name, found, lifted)]
     write_atomic(work / "check.json", to_json(found.to_dict() | {"faults": problems_found}))

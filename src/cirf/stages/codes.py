@@ -140,7 +140,7 @@ def trial(context: Context, size: int, work: Path) -> dict[str, Any]:
 
     recipe = with_codebook_size(context.recipe, size)
     budget = recipe.codebook.size_trials
-    held_out = context.validation()[: budget.questions]
+    held_out = context.held_out(budget.questions)
     if not held_out:
         raise CirfError("codebook.size: auto, but no question is held out to choose by; raise problems.validation or give a size")
     models.release(context)
@@ -157,9 +157,7 @@ def trial(context: Context, size: int, work: Path) -> dict[str, Any]:
         shutil.copyfile(model / "history.json", work / "history.json")
     answering = replace(here, recipe=recipe.model_copy(update={"models": {SCORED_BY: str(model)}}), loaded={})
     section = recipe.evaluate.model_copy(update={"temperature": 0.0, "runs": 1})
-    by_task = {task: [problem for problem in held_out if problem.task == task] for task in context.tasks}
-    by_task = {task: problems for task, problems in by_task.items() if problems}
-    found = scores.answer(answering, SCORED_BY, section, by_task, work / "answers", Share.of_launch())
+    found = scores.answer(answering, SCORED_BY, section, held_out, work / "answers", Share.of_launch())
     models.release(answering)
     return {"rows": found.overall.n}
 

@@ -83,6 +83,12 @@ class Context:
         """The held-out part of the training problems."""
         return [Problem.from_dict(row) for row in self.rows("problems", "validation.jsonl")]
 
+    def held_out(self, count: int) -> dict[str, list[Problem]]:
+        """The first ``count`` held-out problems by task."""
+        first = self.validation()[:count]
+        by_task = {task: [problem for problem in first if problem.task == task] for task in self.tasks}
+        return {task: problems for task, problems in by_task.items() if problems}
+
     def test(self) -> dict[str, list[Problem]]:
         return {name: [Problem.from_dict(row) for row in self.rows("problems", f"test/{name}.jsonl")] for name in self.tasks}
 
