@@ -207,7 +207,7 @@ def test_a_hub_out_of_reach_is_asked_once(shop: Shop, tmp_path: Path, monkeypatc
     from cirf.assets import fetch as module
 
     assert {hub.url: False} == module.ANSWERED
-    monkeypatch.setattr("urllib.request.urlopen", lambda *_, **__: pytest.fail("asked again"))
+    monkeypatch.setattr("urllib.request.build_opener", lambda *_: pytest.fail("asked again"))
     assert fetch(asset, tmp_path / "two", SILENT).read_bytes() == shop.content
 
 

@@ -32,7 +32,7 @@ from cirf.assets.benchmarks import (
 )
 from cirf.commands import data
 from cirf.commands import data as fetching
-from cirf.commands.data import SOURCES, MissingFile, get_task, state
+from cirf.commands.data import SOURCES, FetchedFile, get_task, state
 from cirf.errors import CirfError
 from cirf.progress import SILENT
 from cirf.rationales.files import find_file
@@ -112,7 +112,7 @@ def a_file(server: Server, path: str = "multiarith/train.jsonl", hashed: str | N
     return DataFile(path, "mit", "https://home.example", addresses=(server.address(at, hashed),))
 
 
-def fetched(files: list[DataFile], folder: Path) -> tuple[list[str], list[MissingFile]]:
+def fetched(files: list[DataFile], folder: Path) -> tuple[list[str], list[FetchedFile]]:
     got, missing = get_task(files, folder, SILENT, lambda summary: None)
     return [each.state for each in got], missing
 

@@ -218,6 +218,13 @@ def _bar(show: Callable[[float], None]) -> type[Any]:
     return Bar
 
 
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A redirect counts as an answer."""
+
+    def redirect_request(self, *args: object) -> None:
+        return None
+
+
 def reachable(url: str) -> bool:
     """Whether the server of ``url`` answers at all within seconds; tried once per process."""
     endpoint = "{0.scheme}://{0.netloc}".format(urllib.parse.urlsplit(url))
@@ -231,7 +238,7 @@ def _answers(url: str) -> bool:
 
     def ask() -> None:
         try:
-            with urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=_PATIENCE):
+            with urllib.request.build_opener(_NoRedirect).open(urllib.request.Request(url, method="HEAD"), timeout=_PATIENCE):
                 answered.set()
         except urllib.error.HTTPError as error:
             error.close()

@@ -39,32 +39,28 @@ _KB = 1000
 
 
 @dataclass(frozen=True)
-class PresentFile:
-    """A file in the folder: fetched now, before, or brought by the user. ``origin`` holds the exact sources with their SHA-256
-    and whether it was pinned."""
+class FetchedFile:
+    """A file of the folder and what became of it: fetched now, before (``there``), ``brought`` by the user, or ``missing``."""
 
     file: DataFile
-    state: Literal["fetched", "there", "brought"]
-    rows: int
-    sha256: str
-    origin: tuple[Mapping[str, Any], ...] = ()
-
-
-@dataclass(frozen=True)
-class MissingFile:
-    """A missing file, and why; ``offline``: because a server did not answer, for it or for its sources."""
-
-    file: DataFile
-    reason: str
-    offline: bool
+    state: Literal["fetched", "there", "brought", "missing"]
+    rows: int = 0
+    sha256: str = ""
+    sources: tuple[Mapping[str, Any], ...] = ()
+    """The exact sources with their SHA-256 and whether it was pinned."""
+    reason: str = ""
+    """Why it is missing."""
+    offline: bool = False
+    """Whether it is because a server did not answer, for it or for its sources."""
 
 
 def get_task(
-    files: Sequence[DataFile], folder: Path, progress: Progress, say: Callable[[PresentFile | MissingFile], None]
-) -> tuple[list[PresentFile], list[MissingFile]]:
-    """Bring the files into ``folder``; ``say`` is called with each result. A failure does not stop the others."""
-    got: list[PresentFile] = []
-    missing: list[MissingFile] = []
+    files: Sequence[DataFile], folder: Path, progress: Progress, say: Callable[[FetchedFile], None]
+) -> tuple[list[FetchedFile], list[FetchedFile]]:
+    """Bring the files into ``folder``; ``say`` is called with each result. A failure does not stop the others; those missing are
+    the second list."""
+    got: list[FetchedFile] = []
+    missing: list[FetchedFile] = []
     folder.mkdir(parents=True, exist_ok=True)
     with exclusive(folder / ".lock", f"another process fetches into {folder}", progress):
         for file in files:
@@ -72,8 +68,10 @@ def get_task(
                 got.append(_one(file, folder, progress))
                 say(got[-1])
             except CirfError as error:
-                stuck = any(each.offline and each.file.path in file.after for each in missing)
-                missing.append(MissingFile(file, str(error), stuck or isinstance(error, UnreachableError)))
+                offline = isinstance(error, UnreachableError) or any(
+                    one.offline and one.file.path in file.after for one in missing
+                )
+                missing.append(FetchedFile(file, "missing", reason=str(error), offline=offline))
                 say(missing[-1])
         if not missing:
             shutil.rmtree(folder / _DOWNLOADS, ignore_errors=True)
@@ -87,22 +85,22 @@ def state(file: DataFile, folder: Path) -> str:
     return "by hand" if file.by_hand else "not fetched"
 
 
-def _one(file: DataFile, folder: Path, progress: Progress) -> PresentFile:
+def _one(file: DataFile, folder: Path, progress: Progress) -> FetchedFile:
     path = folder / file.path
     known = _sources(folder).get(file.path)
     if path.is_file():
         found = hash_file(path)
         if known is None:
-            return PresentFile(file, "brought", len(read_rows(path)), found)
+            return FetchedFile(file, "brought", len(read_rows(path)), found)
         if (known["sha256"], known["asked"], known["format"]) == (found, file.origin, _FORMAT):
-            return PresentFile(file, "there", known["rows"], found, tuple(known["origin"]))
+            return FetchedFile(file, "there", known["rows"], found, tuple(known["origin"]))
     if file.by_hand:
         raise CirfError("it has no checked address; bring it or rows of your own, or leave it out of rationales.files")
     for other in file.after:
         if not (folder / other).is_file():
             raise CirfError(f"{other}, which it is made from, is missing")
     origin = _from_hub(file, path, progress) if file.part is not None else _from_addresses(file, path, folder, progress)
-    got = PresentFile(file, "fetched", len(read_rows(path)), hash_file(path), tuple(origin))
+    got = FetchedFile(file, "fetched", len(read_rows(path)), hash_file(path), tuple(origin))
     kept = {"sha256": got.sha256, "rows": got.rows, "asked": file.origin, "origin": origin, "format": _FORMAT}
     about = {"licence": file.licence, "home": file.home}
     write_atomic(folder / SOURCES, to_json(_sources(folder) | {file.path: kept | about}))
@@ -279,39 +277,33 @@ def listing(out: Path | None, as_json: bool) -> None:
     print(f"folder: {folder}")
 
 
-def _line(summary: PresentFile | MissingFile) -> str:
-    if isinstance(summary, MissingFile):
-        return f"{summary.file.path}: missing: {summary.reason}"
-    words = {"fetched": "fetched", "there": "there already", "brought": "there, brought by hand"}[summary.state]
-    rows = f"{summary.rows:,} row{'' if summary.rows == 1 else 's'}"
-    return f"{summary.file.path}: {words}, {rows}, licence {summary.file.licence}, from {summary.file.home}; {_hashes(summary)}"
+def _line(found: FetchedFile) -> str:
+    file = found.file
+    if found.state == "missing":
+        return f"{file.path}: missing: {found.reason}"
+    words = {"fetched": "fetched", "there": "there already", "brought": "there, brought by hand"}[found.state]
+    rows = f"{found.rows:,} row{'' if found.rows == 1 else 's'}"
+    if file.rows_sha256 == found.sha256:
+        hashed = "the rows of the published results"
+    elif file.rows_sha256 is not None:
+        hashed = f"not the rows of the published results (SHA-256 {found.sha256})"
+    elif found.sources and all(each["pinned"] for each in found.sources):
+        hashed = "SHA-256 as pinned"
+    else:
+        hashed = f"SHA-256 {found.sha256} (not pinned)"
+    return f"{file.path}: {words}, {rows}, licence {file.licence}, from {file.home}; {hashed}"
 
 
-def _hashes(got: PresentFile) -> str:
-    if got.file.rows_sha256 is not None:
-        if got.sha256 == got.file.rows_sha256:
-            return "the rows of the published results"
-        return f"not the rows of the published results (SHA-256 {got.sha256})"
-    if got.origin and all(each["pinned"] for each in got.origin):
-        return "SHA-256 as pinned"
-    return f"SHA-256 {got.sha256} (not pinned)"
+def _row(found: FetchedFile) -> dict[str, Any]:
+    about = {"file": found.file.path, "licence": found.file.licence, "home": found.file.home}
+    if found.state == "missing":
+        return about | {"reason": found.reason}
+    as_published = None if found.file.rows_sha256 is None else found.sha256 == found.file.rows_sha256
+    details = {"state": found.state, "rows": found.rows, "sha256": found.sha256, "sources": list(found.sources)}
+    return about | details | {"rows_of_published_results": as_published}
 
 
-def _row(summary: PresentFile | MissingFile) -> dict[str, Any]:
-    about = {"file": summary.file.path, "licence": summary.file.licence, "home": summary.file.home}
-    if isinstance(summary, MissingFile):
-        return about | {"reason": summary.reason}
-    as_published = None if summary.file.rows_sha256 is None else summary.sha256 == summary.file.rows_sha256
-    return about | {
-        "state": summary.state,
-        "rows": summary.rows,
-        "sha256": summary.sha256,
-        "sources": list(summary.origin),
-        "rows_of_published_results": as_published,
-    }
-
-
-def _sentence(missing: Sequence[MissingFile], folder: Path) -> str:
+def _sentence(missing: Sequence[FetchedFile], folder: Path) -> str:
     groups: dict[tuple[str, str], list[str]] = {}
     for each in missing:
         groups.setdefault((each.file.group, each.file.home), []).append(each.file.path)
