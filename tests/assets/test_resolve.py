@@ -64,15 +64,6 @@ def test_a_model_with_a_damaged_file_is_made_again(shop: Shop, damage: str, monk
     assert weights.read_bytes() == whole
 
 
-def test_a_model_of_a_version_that_wrote_no_hashes_is_taken_as_it_is(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = resolve("bundled:fake")
-    assert isinstance(folder, Path)
-    (folder / "cirf-files.json").unlink()
-    monkeypatch.setattr(resolve_module, "VERIFIED", set())
-    monkeypatch.setattr(fetch_module, "fetch", lambda *_: pytest.fail("fetched"))
-    assert resolve("bundled:fake") == folder
-
-
 def test_a_half_made_folder_is_no_model(shop: Shop, tmp_path: Path) -> None:
     left = tmp_path / "cache" / "models" / ".fake.making"
     left.mkdir(parents=True)

@@ -237,9 +237,6 @@ def _is_whole(folder: Path) -> bool:
         written = parse_json((folder / _FILES).read_text())
         if any(hash_file(folder / name) != sha256 for name, sha256 in written.items()):
             return False
-    except FileNotFoundError:
-        if (folder / _FILES).exists():  # then a file of the model is missing
-            return False
     except (OSError, ValueError, AttributeError):
         return False
     VERIFIED.add(folder)

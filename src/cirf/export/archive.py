@@ -97,9 +97,7 @@ def read(folder: Path) -> list[ArchivedRun]:
         tables: dict[str, dict[str, dict[str, list[Row]]]] = {}
         for row in parquet.read_table(folder / ANSWERS).to_pylist():
             output = "".join(f"<cirf_{code:03d}>" for code in row["codes"])
-            answer = {name: row[name] for name in _FIELDS if row[name] is not None} | {"output": output}
-            if row.get("answer_key") is not None:  # older archives have none
-                answer["answer_key"] = row["answer_key"]
+            answer = {name: row[name] for name in (*_FIELDS, "answer_key") if row[name] is not None} | {"output": output}
             of_run = tables.setdefault(row["run"], {}).setdefault(row["method"], {})
             of_run.setdefault(row["task"], []).append(answer)
         found = [

@@ -178,9 +178,7 @@ class RunFolder:
             return None
         except ValueError:
             loaded = {}
-        whole = _is_record(loaded)
-        digest = loaded.pop(_SUM, None) if whole else None  # a record of before these hashes has none
-        if not whole or digest not in (None, hash_json(loaded)):
+        if not _is_record(loaded) or loaded.pop(_SUM, None) != hash_json(loaded):
             raise CirfError(f"{path}: damaged; `cirf run` makes the stage again, or remove the folder {path.parent}")
         return loaded
 
