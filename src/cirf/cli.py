@@ -469,7 +469,7 @@ def serve(
     from cirf.commands.serve import serve as run_and_report
     from cirf.serving.limits import Limits
 
-    limits = Limits(batch=max_batch_size, queue=max_queue_size, seconds=timeout, votes=min(max_batch_size, Limits.votes))
+    limits = Limits(batch=max_batch_size, queue=max_queue_size, seconds=timeout, answers=min(max_batch_size, Limits.answers))
     run_and_report((model, compare), limits_of(forbid or [], at_most or []), host, port, api_key_env, limits, as_json, trust)
 
 
