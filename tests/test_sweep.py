@@ -13,7 +13,6 @@ import pytest
 import tinyrun
 import yaml
 
-from cirf.commands.sweep import Threads
 from cirf.store.paths import without_folders
 
 FIRST = ["problems", "rationales", "segments", "results", "embeddings"]
@@ -266,25 +265,6 @@ def test_shipped_sweeps_are_listed() -> None:
     rows = json.loads(tinyrun.cirf("sweep", "--list", "--json").out)
     assert {row["name"] for row in rows} >= {"quickstart-codebooks"} and all(row["runs"] > 1 for row in rows)
     assert "quickstart-codebooks" in tinyrun.cirf("sweep", "--list").out
-
-
-def test_threads_are_each_runs_own(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
-    import torch
-
-    from cirf.commands.sweep import SweepOptions, plan
-
-    parts = [{"name": "threads", "grid": {"backbone.threads": [2, None]}}]
-    planned = plan(str(write_sweep(tmp_path / "small.yaml", base(workshop), parts)), SweepOptions(out=tmp_path / "out"))
-    usual = torch.get_num_threads()
-    try:
-        torch.set_num_threads(3)
-        threads, seen = Threads(planned.runs), []
-        for run in planned.runs:
-            threads.set(run)
-            seen.append(torch.get_num_threads())
-        assert seen == [2, 3]
-    finally:
-        torch.set_num_threads(usual)
 
 
 LIVES = """

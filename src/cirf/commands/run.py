@@ -57,11 +57,15 @@ def open_context(recipe: Recipe, folder: Path, quiet: bool) -> Context:
     for model in (*context.recipe.models.values(), context.recipe.backbone.model):
         if Path(model).is_dir():
             check_model(Path(model).resolve(), context.progress)
+    set_threads(recipe)
+    return context
+
+
+def set_threads(recipe: Recipe) -> None:
     if recipe.backbone.threads:
         import torch
 
         torch.set_num_threads(recipe.backbone.threads)
-    return context
 
 
 def checked(recipe: Recipe, folder: Path, quiet: bool) -> Context:

@@ -15,13 +15,13 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from cirf.commands.run import checked, default_folder, resolved, save_report
+from cirf.commands.run import checked, default_folder, resolved, save_report, set_threads
 from cirf.distributed import barrier, is_main, world_size
 from cirf.errors import CirfError
 from cirf.progress import print_table
@@ -185,12 +185,11 @@ def sweep(name: str, asked: SweepOptions, as_json: bool, say: Callable[[str], No
         write_atomic(planned.out / "sweep.yaml", planned.loaded.resolved(sets))
         _save_record(planned, errors)
         barrier()
-        threads = Threads(planned.chosen)
         for index, run in enumerate(planned.chosen, 1):
             done = _is_done(run)
             say(f"[{index}/{len(planned.chosen)}] {run.path}{': finished before' if done else ''}")
             try:
-                _bring_up_to_date(planned, run, done, threads, say)
+                _bring_up_to_date(planned, run, done, say)
             except CirfError as error:
                 if world_size() > 1:  # the other processes cannot know
                     raise
@@ -209,9 +208,9 @@ def sweep(name: str, asked: SweepOptions, as_json: bool, say: Callable[[str], No
         )
 
 
-def _bring_up_to_date(planned: SweepPlan, run: Run, done: bool, threads: Threads, say: Callable[[str], None]) -> None:
+def _bring_up_to_date(planned: SweepPlan, run: Run, done: bool, say: Callable[[str], None]) -> None:
     if not done or world_size() > 1 or any(run.folder.damaged(stage.name, LARGE) for stage in run.stages):
-        threads.set(run)
+        set_threads(run.context.recipe)
         execute(run.context, [stage.name for stage in run.stages], say, planned.others(run))
     if run.to_report and not _is_reported(run):
         save_report(run.folder.root)
@@ -243,9 +242,8 @@ def _save_record(planned: SweepPlan, errors: Mapping[str, str]) -> None:
 def _others_part(planned: SweepPlan, say: Callable[[str], None]) -> None:
     """The part of the other processes under ``accelerate launch``: train with the main one."""
     barrier()
-    threads = Threads(planned.chosen)
     for run in planned.chosen:
-        threads.set(run)
+        set_threads(run.context.recipe)
         execute(run.context, [stage.name for stage in run.stages], say, ())
 
 
@@ -255,23 +253,6 @@ def _is_reported(run: Run) -> bool:
         return False
     written = report.stat().st_mtime_ns
     return all((run.folder.folder(stage.name) / "stage.json").stat().st_mtime_ns <= written for stage in run.stages)
-
-
-class Threads:
-    """Torch's threads, as in each run by itself."""
-
-    def __init__(self, runs: Iterable[Run]) -> None:
-        self._usual: int | None = None
-        if any(run.context.recipe.backbone.threads for run in runs):
-            import torch
-
-            self._usual = torch.get_num_threads()
-
-    def set(self, run: Run) -> None:
-        if self._usual is not None:
-            import torch
-
-            torch.set_num_threads(run.context.recipe.backbone.threads or self._usual)
 
 
 def dry(name: str, asked: SweepOptions, as_json: bool) -> None:
