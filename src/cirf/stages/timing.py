@@ -31,27 +31,8 @@ def latency(context: Context, work: Path) -> dict[str, Any]:
     return {"rows": len(timings["rows"])}
 
 
-def facts(context: Context) -> dict[str, Any]:
-    """The setup of a time measured in this run: engine, device, threads and number format."""
-    import torch
-    import transformers
-
-    from cirf.cpu.number_formats import computed_in
-    from cirf.environment import processor
-    from cirf.lm.backbone import pick_device
-
-    section = context.recipe.backbone
-    device = pick_device(section.device)
-    return {
-        "engine": f"transformers {transformers.__version__}, torch {torch.__version__}",
-        "device": f"{device} ({processor(device)})",
-        "threads": section.threads or torch.get_num_threads(),
-        "dtype": computed_in(section.dtype, device),
-    }
-
-
 class LoadedModels:
-    """The models of a run's methods in memory, for `cirf.evaluation.latency`; ``names``: of the methods, ``None``: the recipe's.
+    """The models of a run's methods in memory, for `cirf.evaluation.latency`.
 
     Methods that answer with the same checkpoint share one model. All models are held at once if, all being as large as the
     first, they take at most half of the memory that was free before; else one at a time. The openings of a method's prompts are
@@ -98,8 +79,22 @@ class LoadedModels:
         return {"together": together, "models": count, "weights_bytes": weights, "free_bytes": free}
 
     def facts(self) -> dict[str, Any]:
-        """Engine, versions, device, threads and number format: the setup of a time."""
-        return facts(self.context)
+        """The setup of a time: engine, device, threads and number format."""
+        import torch
+        import transformers
+
+        from cirf.cpu.number_formats import computed_in
+        from cirf.environment import processor
+        from cirf.lm.backbone import pick_device
+
+        section = self.context.recipe.backbone
+        device = pick_device(section.device)
+        return {
+            "engine": f"transformers {transformers.__version__}, torch {torch.__version__}",
+            "device": f"{device} ({processor(device)})",
+            "threads": section.threads or torch.get_num_threads(),
+            "dtype": computed_in(section.dtype, device),
+        }
 
     def load(self, methods: Sequence[str]) -> None:
         """Have these methods' models in memory, and no others unless all fit."""
