@@ -216,7 +216,7 @@ def test_a_record_that_names_files_outside_of_its_stage_is_refused(finished: Pat
 @pytest.mark.parametrize(
     "command",
     [
-        ["status"], ["show"], ["evaluate"], ["probe"], ["without-results"], ["codes"], ["ask", "How many?"], ["label", "1=adds"],
+        ["status"], ["show"], ["evaluate"], ["probe"], ["codes"], ["ask", "How many?"], ["label", "1=adds"],
         ["export", "--gguf", "file"], ["push", "--to", "me/it"],
     ],
     ids=lambda command: command[0],

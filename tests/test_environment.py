@@ -115,7 +115,7 @@ def test_a_process_that_ends_meanwhile_takes_no_core(tmp_path: Path, monkeypatch
     assert next(counts, None) is None
 
 
-@pytest.mark.parametrize("command", ["run", "evaluate", "sweep", "probe", "without-results"])
+@pytest.mark.parametrize("command", ["run", "evaluate", "sweep", "probe"])
 def test_commands_that_compute_say_that_cores_are_busy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str) -> None:
     monkeypatch.setattr("cirf.cli.limit_threads", lambda environment: "computing with 1 of 2 cores")
     missing = tmp_path / "missing.yaml"

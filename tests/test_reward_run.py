@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import tinyrun
+from docs.research.without_results import without_results
 
 from cirf import methods
 from cirf.errors import CirfError
@@ -122,9 +123,11 @@ def test_another_reward_is_trained_anew_and_its_start_is_not(trained: Path, work
     assert "longer: trained by reward with 24 sampled answers at least in 3 updates; about " in said
 
 
-def test_it_answers_with_other_settings_and_is_asked_on_its_own(trained: Path, tmp_path: Path) -> None:
-    said = tinyrun.cirf("without-results", str(trained), "--method", "again", "--limit", "2")
-    assert said.code == 0 and "functional tokens alone" in said.out, said.err
+def test_it_answers_with_other_settings_and_is_asked_on_its_own(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    without_results(trained, "again", 2)
+    assert "functional tokens alone" in capsys.readouterr().out
     said = tinyrun.cirf("evaluate", str(trained), "--method", "again", "--limit", "2", "--out", str(tmp_path / "asked"))
     assert said.code == 0 and "again" in said.out, said.err
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import tinyrun
 import torch
+from docs.research.without_results import without_results
 
 from cirf.analysis.source import read_codes
 from cirf.errors import CirfError
@@ -134,7 +135,7 @@ def test_limits_that_mean_nothing_are_refused(run: Path, options: list[str], sai
     assert said in tinyrun.cirf("codes", run, *options).error()
 
 
-# ``cirf without-results``, and training on rows without results
+# Answers without results, and training on rows without results
 
 
 @pytest.fixture
@@ -143,13 +144,15 @@ def copy(finished: Path, tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def test_training_and_test_questions_are_answered_with_functional_tokens_alone(copy: Path) -> None:
-    said = tinyrun.cirf("without-results", copy, "--limit", "6", "--quiet")
-    assert said.code == 0, said.err
+def test_training_and_test_questions_are_answered_with_functional_tokens_alone(
+    copy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    without_results(copy, "cirf_full", 6)
+    said = capsys.readouterr().out
     (out,) = (copy / "evaluations").iterdir()
     summary = json.loads((out / "shares.json").read_text())
     known = {row["id"] for row in read_rows(copy / "problems" / "train.jsonl")}
-    for split, line in zip(("train", "test"), said.out.splitlines(), strict=False):
+    for split, line in zip(("train", "test"), said.splitlines(), strict=False):
         rows = read_rows(out / split / "without" / "sums.jsonl")
         assert len(rows) == 6 and {row["id"] in known for row in rows} == {split == "train"}
         for row in rows:
@@ -161,15 +164,16 @@ def test_training_and_test_questions_are_answered_with_functional_tokens_alone(c
         assert f"to {high:.1%}, n = 6); " in line and summary[split]["with"]["n"] == 6
         assert {row["id"] for row in read_rows(out / split / "with" / "sums.jsonl")} == {row["id"] for row in rows}
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
-    again = tinyrun.cirf("without-results", copy, "--limit", "6", "--json")
-    assert json.loads(again.out) == summary and {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
+    without_results(copy, "cirf_full", 6, as_json=True)
+    assert json.loads(capsys.readouterr().out) == summary and {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
     assert tinyrun.cirf("report", copy).code == 0
 
 
 def test_a_method_without_results_is_refused(copy: Path) -> None:
-    assert "direct_sft: writes no functional tokens with results; name one that does (cirf_full)" in (
-        tinyrun.cirf("without-results", copy, "--method", "direct_sft").error()
-    )
+    with pytest.raises(
+        CirfError, match=r"direct_sft: writes no functional tokens with results; name one that does \(cirf_full\)"
+    ):
+        without_results(copy, "direct_sft", 6)
 
 
 def test_a_share_of_the_training_rows_has_no_results(workshop: tinyrun.Workshop, tmp_path: Path) -> None:

@@ -304,21 +304,6 @@ def probe(
     run_and_report(options, quiet, as_json)
 
 
-@app.command(name="without-results")
-def without_results(
-    folder: RunPath,
-    method: Annotated[str, Option("--method", help="The method whose model answers.")] = "cirf_full",
-    limit: Annotated[int, Option("--limit", min=1, metavar="N", help="At most N questions a task and split.")] = 200,
-    quiet: Quiet = False,
-    as_json: Json = False,
-) -> None:
-    """Answer questions with functional tokens alone."""
-    _share_cores(quiet)
-    from cirf.commands.without_results import without_results as run_and_report
-
-    run_and_report(folder, method, limit, quiet, as_json)
-
-
 @app.command()
 def show(
     folder: RunPath,

@@ -1,7 +1,13 @@
-"""``without-results``: how many questions a trained model answers with functional tokens alone (paper 3.4, ">70 %")."""
+"""How many questions a trained model answers with functional tokens alone (paper 3.4, ">70 %").
+
+    python -m docs.research.without_results RUN [--method cirf_full] [--limit 200] [--json]
+
+It asks the model of a run's method the test questions and as many training questions twice, with results and without.
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
 import random
 from collections.abc import Mapping, Sequence
@@ -25,7 +31,7 @@ from cirf.store.paths import user_path
 SPLITS = ("train", "test")
 
 
-def without_results(folder: Path, name: str, limit: int, quiet: bool, as_json: bool) -> None:
+def without_results(folder: Path, name: str, limit: int, as_json: bool = False) -> None:
     """Ask the model of a run's method ``limit`` training questions a task, drawn by the seed, and as many test questions, the
     first ones, greedily: as usual, and with results forbidden; print the accuracies.
 
@@ -34,7 +40,7 @@ def without_results(folder: Path, name: str, limit: int, quiet: bool, as_json: b
     """
     recipe = open_run(folder)
     bare = f"{name}_without_results"
-    context = open_context(_with_bare(recipe, name, bare), folder, quiet)
+    context = open_context(_with_bare(recipe, name, bare), folder, quiet=True)
     source = user_path(str(source_of(context, name)))
     if not (source / "config.json").is_file():
         raise CirfError(f"{source}: the model of {name} is not there yet; finish the run, or name another with --method")
@@ -111,3 +117,18 @@ def _sentence(split: str, summary: Mapping[str, Any]) -> str:
         f"{split}: {alone['accuracy']:.1%} right with functional tokens alone (95 % interval {low:.1%} to {high:.1%}, "
         f"n = {alone['n']:,}); {both['accuracy']:.1%} with results"
     )
+
+
+def main() -> None:
+    """See the module."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path, help="a run's folder")
+    parser.add_argument("--method", default="cirf_full", help="the method whose model answers")
+    parser.add_argument("--limit", type=int, default=200, help="most questions a task and split")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    without_results(options.run, options.method, options.limit, options.json)
+
+
+if __name__ == "__main__":
+    main()
