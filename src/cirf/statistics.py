@@ -201,10 +201,7 @@ def wilson(successes: float, n: int) -> Interval:
 mean = fmean  # the mean, free of the order of summation; `ValueError` on nothing
 
 
-def spread(values: Sequence[float]) -> float:
-    """The standard deviation of these very values (divided by their number, not one less), as the paper's ± over three runs is:
-    its digits come out so and not otherwise. ``ValueError`` on nothing."""
-    return pstdev(values)
+spread = pstdev  # of these very values, divided by their number, as the paper's ± over three runs is; `ValueError` on nothing
 
 
 def mcnemar(wins: int, losses: int) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from cirf.assets import resolve
 from cirf.cpu.memory import free_memory
@@ -101,20 +101,6 @@ def _examples(context: Context, train: Sequence[Problem], steps: Sequence[Steps]
     return examples
 
 
-class _Sizes(NamedTuple):
-    """Tokens of a method's rows: of all, of their targets, and the most of a row and of a target."""
-
-    rows: int = 0
-    tokens: int = 0
-    target_tokens: int = 0
-    longest: int = 0
-    longest_target: int = 0
-
-    def with_row(self, given: int, written: int) -> _Sizes:
-        longest, longest_target = max(self.longest, given + written), max(self.longest_target, written)
-        return _Sizes(self.rows + 1, self.tokens + given + written, self.target_tokens + written, longest, longest_target)
-
-
 class _Trainings:
     def __init__(self, context: Context, made: dict[str, Any], to_do: Counter[str], examples: Sequence[Example]) -> None:
         from cirf.lm.backbone import load_tokenizer
@@ -145,18 +131,20 @@ class _Trainings:
         found = self._measured(method)
         trials = self.to_do[f"trials/{name}"]
         whole = short is None or self.to_do[f"models/{name}"]  # or its short trials alone
-        updates = updates_of(section, found.rows)
-        memory = training_memory(recipe.backbone, section, self.sizes, found.longest, found.longest_target)
+        rows, tokens, targets = len(found), sum(map(sum, found)), sum(written for _, written in found)
+        updates = updates_of(section, rows)
+        longest, longest_target = max(map(sum, found), default=0), max((written for _, written in found), default=0)
+        memory = training_memory(recipe.backbone, section, self.sizes, longest, longest_target)
         passes = (updates.passes if whole else 0.0) + (short or 0.0) * trials
-        work = passes * operations(section, self.sizes, found.tokens, found.target_tokens)
-        fast = speed(recipe.backbone, section, self.sizes, found.tokens / max(1, found.rows))
+        work = passes * operations(section, self.sizes, tokens, targets)
+        fast = speed(recipe.backbone, section, self.sizes, tokens / max(1, rows))
         made["methods"][name] = {
-            "rows": found.rows,
+            "rows": rows,
             "epochs": updates.passes,
             "updates": updates.updates if whole else 0,
             "too_few_updates": bool(whole and updates.too_few),
-            "tokens_trained": int(found.tokens * updates.passes) if whole else 0,
-            "target_tokens_mean": round(found.target_tokens / max(1, found.rows), 1),
+            "tokens_trained": int(tokens * updates.passes) if whole else 0,
+            "target_tokens_mean": round(targets / max(1, rows), 1),
             "training_seconds": round(work / fast),
             "memory_gib": round(memory / GIB, 1),
             "disk_gib": round(_disk(recipe, section, self.sizes, bool(whole)) / GIB, 1),
@@ -168,12 +156,12 @@ class _Trainings:
             else:
                 alike["methods"].append(name)
         if short is not None and trials:
-            number = plan_updates(found.rows, section, short).total if found.rows else 0
-            tokens = int(found.tokens * short)
-            made["methods"][name]["trials"] = {"number": trials, "updates": number, "tokens_trained": tokens}
+            number = plan_updates(rows, section, short).total if rows else 0
+            made["methods"][name]["trials"] = {"number": trials, "updates": number, "tokens_trained": int(tokens * short)}
 
-    def _measured(self, method: Method) -> _Sizes:
-        """The method's rows, without those that training drops for their length."""
+    def _measured(self, method: Method) -> list[tuple[int, int]]:
+        """Tokens of the prompt and of the target of each of the method's rows, without those that training drops for their
+        length."""
         from cirf.lm.backbone import prompt_text
 
         tokenizer = self.tokenizer
@@ -181,13 +169,13 @@ class _Trainings:
         if method.tokens:
             tokenizer.add_tokens(list(method.tokens))
         method.settle(tokenizer, training=True)
-        found = _Sizes()
+        found = []
         for example in self.examples:
             prompt = prompt_text(tokenizer, method.training_prompt(example, self.context.tasks[example.problem.task]))
             given = len(tokenizer(prompt, add_special_tokens=False)["input_ids"])
             written = len(tokenizer(method.target(example), add_special_tokens=False)["input_ids"]) + method.ends
             if given + written <= self.context.recipe.finetune.max_length:
-                found = found.with_row(given, written)
+                found.append((given, written))
         return found
 
 

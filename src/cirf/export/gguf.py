@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -62,15 +61,9 @@ KINDS: tuple[Kind, ...] = ("f32", "f16", "bf16", "q8_0")
 """Number formats of the matrices; vectors are always float32. ``q8_0``: 8 bits with a scale for every 32 numbers."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Shape:
-    """An architecture in llama.cpp: its name, and whether rotary halves are interleaved in query and key."""
+_KNOWN = ("llama", "qwen2", "qwen3")
+"""Architectures, by transformers' and llama.cpp's name."""
 
-    name: str
-    interleaved: bool = False
-
-
-_SHAPES = {"llama": _Shape("llama", interleaved=True), "qwen2": _Shape("qwen2"), "qwen3": _Shape("qwen3")}
 _BLOCK = 32  # numbers that share a scale in q8_0
 
 
@@ -83,16 +76,15 @@ def write_gguf(model: Path, out: Path, kind: Kind = "f16", progress: Progress = 
     import gguf
 
     config = _config(model)
-    shape = _SHAPES.get(config["model_type"])
-    if shape is None:
-        known = ", ".join(_SHAPES)
+    architecture_name = config["model_type"]
+    if architecture_name not in _KNOWN:
         raise CirfError(
-            f"{model}: models of type {config['model_type']} are not supported ({known} are); llama.cpp's "
+            f"{model}: models of type {architecture_name} are not supported ({', '.join(_KNOWN)} are); llama.cpp's "
             "convert_hf_to_gguf.py may support them"
         )
-    architecture = next(key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == shape.name)
+    architecture = next(key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture_name)
     names = gguf.get_tensor_name_map(architecture, config["num_hidden_layers"])
-    with whole_path(out) as begun, closing(gguf.GGUFWriter(begun, shape.name)) as writer:
+    with whole_path(out) as begun, closing(gguf.GGUFWriter(begun, architecture_name)) as writer:
         _describe(writer, config, model, kind)
         vocabulary = _add_tokenizer(writer, model, config["vocab_size"])
         tensors = list(_tensors(model, config["tie_word_embeddings"]))
@@ -101,9 +93,9 @@ def write_gguf(model: Path, out: Path, kind: Kind = "f16", progress: Progress = 
             for name, load in tensors:
                 there = names.get_name(name, try_suffixes=(".weight", ".bias"))
                 if there is None:
-                    raise CirfError(f"{model}: llama.cpp has no place for {name} in {shape.name}")
+                    raise CirfError(f"{model}: llama.cpp has no place for {name} in {architecture_name}")
                 written.add(there)
-                data, dtype = _packed(_ordered(load(), name, config, shape), kind, name)
+                data, dtype = _packed(_ordered(load(), name, config), kind, name)
                 writer.add_tensor(there, data, raw_dtype=dtype)
                 advance(1)
         if missing := sorted(_needed(config) - written):
@@ -111,7 +103,7 @@ def write_gguf(model: Path, out: Path, kind: Kind = "f16", progress: Progress = 
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
-    return {"file": str(out), "architecture": shape.name, "type": kind, "bytes": out.stat().st_size, **vocabulary}
+    return {"file": str(out), "architecture": architecture_name, "type": kind, "bytes": out.stat().st_size, **vocabulary}
 
 
 def _config(model: Path) -> dict[str, Any]:
@@ -222,10 +214,10 @@ def _load(path: Path, name: str) -> torch.Tensor:
     return tensor
 
 
-def _ordered(tensor: torch.Tensor, name: str, config: Mapping[str, Any], shape: _Shape) -> torch.Tensor:
+def _ordered(tensor: torch.Tensor, name: str, config: Mapping[str, Any]) -> torch.Tensor:
     """Rows of query and key in llama.cpp's order: transformers rotates the two halves of a head, llama.cpp's ``llama`` each
     two neighbours."""
-    if not shape.interleaved or ".self_attn." not in name or not any(part in name for part in ("q_proj", "k_proj")):
+    if config["model_type"] != "llama" or not any(part in name for part in (".self_attn.q_proj", ".self_attn.k_proj")):
         return tensor
     heads = config["num_attention_heads"]
     if "k_proj" in name:
