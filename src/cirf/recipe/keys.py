@@ -8,7 +8,7 @@ import json
 import textwrap
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 from functools import cache
 from typing import Annotated, Any, Literal, NamedTuple
@@ -19,8 +19,7 @@ from cirf.recipe.schema import Recipe, Section
 from cirf.recipe.yaml import Path, inline, scalar
 
 _WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false", types.NoneType: "null"}
-_SHARES, _LONG_WORD = 0.76, 5  # likeness of names of a section that share a word of so many letters
-_CLEAR = 1.05  # likeness and kinship from which on a hint names one key
+_SHARES, _LONG_WORD = 0.76, 5  # likeness of names that share a word of so many letters
 _CLOSE_ENOUGH = 0.6  # difflib's own cutoff for a match worth showing
 
 
@@ -159,43 +158,33 @@ def locate(path: Path, schema: type[Section] = Recipe) -> tuple[str, type[Sectio
 
 
 def nearest(path: Path, schema: type[Section] = Recipe) -> str:
-    """A hint for a key that does not exist: the nearest valid one, or all keys of its section if none is near. A right name in
-    the wrong place gives every section that has it."""
+    """A hint for a key that does not exist: the nearest valid one, of its section if one is near there, or all keys of its
+    section. A right name in the wrong place gives every section that has it."""
     above, leaf = path[:-1], str(path[-1])
     located = locate(above, schema)
     parent = located[0] if located else dotted(above)
-    scored = [(_likeness(leaf, row.leaf), row) for row in rows(schema)]
-    exact = [row for likeness, row in scored if likeness == 1.0]
-    if exact:
-        hits = [row for row in exact if "*" not in row.key] or exact
-    else:
-        scored = [(max(likeness, _SHARES * (row.parent == parent and _share(leaf, row.leaf))), row) for likeness, row in scored]
-        close = [(likeness + _kinship(row.parent, parent), row) for likeness, row in scored if likeness >= _CLOSE_ENOUGH]
-        best = max((score for score, _ in close), default=0.0)
-        margin = 0.08 if best < _CLEAR else 0.0
-        hits = [row for score, row in close if score >= best - margin]
+    siblings = [row for row in rows(schema) if row.parent == parent]
+    hits = [row for row in rows(schema) if row.leaf == leaf] or _near(leaf, siblings) or _near(leaf, rows(schema))
+    hits = [row for row in hits if "*" not in row.key or row in siblings] or hits
     if not hits:
-        siblings = ", ".join(row.leaf for row in rows(schema) if row.parent == parent)
-        return f"the keys of {dotted(above) or f'a {schema.__name__.lower()}'} are {siblings}"
-    return "did you mean " + " or ".join(dotted((*above, row.leaf)) if row.parent == parent else row.key for row in hits) + "?"
+        named = ", ".join(row.leaf for row in siblings)
+        return f"the keys of {dotted(above) or f'a {schema.__name__.lower()}'} are {named}"
+    return "did you mean " + " or ".join(dotted((*above, row.leaf)) if row in siblings else row.key for row in hits) + "?"
 
 
-def _share(typed: str, key: str) -> bool:
-    """Whether two names have a long word in common: ``trace_cap`` and ``max_trace_tokens``."""
-    return any(len(word) >= _LONG_WORD for word in {*typed.lower().split("_")} & {*key.lower().split("_")})
-
-
-def _kinship(one: str, other: str) -> float:
-    return 0.25 if one == other else 0.05 * SequenceMatcher(None, one, other).ratio()
+def _near(typed: str, among: Sequence[KeyRow]) -> list[KeyRow]:
+    """The rows of the likeliest names; none if even these are unlike."""
+    scores = [_likeness(typed, row.leaf) for row in among]
+    best = max(scores, default=0.0)
+    return [row for row, score in zip(among, scores, strict=True) if score == best >= _CLOSE_ENOUGH]
 
 
 def _likeness(typed: str, key: str) -> float:
-    typed, key = typed.lower().replace("-", "_"), key.lower()
-    if typed == key:
-        return 1.0
-    if len(typed) > 1 and typed == "".join(word[0] for word in key.split("_")):  # lr, bs
+    typed, words = typed.lower().replace("-", "_"), key.lower().split("_")
+    if len(typed) > 1 and typed == "".join(word[0] for word in words):  # lr, bs
         return 0.9
-    return SequenceMatcher(None, typed, key).ratio()
+    shared = any(len(word) >= _LONG_WORD for word in {*typed.split("_")} & {*words})  # trace_cap and max_trace_tokens
+    return max(SequenceMatcher(None, typed, key.lower()).ratio(), _SHARES * shared)
 
 
 def dotted(path: Path) -> str:
