@@ -387,7 +387,6 @@ def lm_eval(
     method: Annotated[
         str, Option("--method", help="The method whose prompt and cap to write (see `cirf methods`).")
     ] = "cirf_full",
-    choice: Annotated[bool, Option("--choice", help="Score every possible answer instead of generating.")] = False,
     sets: Sets = None,
     data: Data = None,
     limit: TestLimit = None,
@@ -396,7 +395,7 @@ def lm_eval(
     """Write tasks for lm-evaluation-harness and inspect_ai."""
     from cirf.commands.export import lm_eval as write
 
-    write(out, _listed(tasks), method, choice, sets or [], data, limit, as_json)
+    write(out, _listed(tasks), method, sets or [], data, limit, as_json)
 
 
 @app.command()

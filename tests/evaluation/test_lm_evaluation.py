@@ -11,7 +11,6 @@ import pytest
 import tinyrun
 import yaml
 
-from cirf.errors import CirfError
 from cirf.export.formats import write_task
 from cirf.methods import get as get_method
 from cirf.recipe.schema import Evaluate, Problems, Recipe, TaskEntry
@@ -56,7 +55,7 @@ def test_the_harness_reads_the_same_prompts_generations_and_answers(
     ours = read_rows(finished / "evaluation" / "cirf_full" / "sums.jsonl")
     problems = [Problem.from_dict(row) for row in read_rows(finished / "problems" / "test" / "sums.jsonl")]
     task = get("svamp")  # number answers, as the run's own task
-    name = write_task(tmp_path, "sums", task, problems, "generate", *AS)  # the run's caps
+    name = write_task(tmp_path, "sums", task, problems, *AS)  # the run's caps
     found = harness(finished / "models" / "cirf_full", tmp_path, name, chat=True)
     theirs = {sample["doc"]["id"]: sample for sample in found["samples"][name]}
     assert theirs.keys() == {row["id"] for row in ours}
@@ -88,9 +87,7 @@ def test_the_answer_is_behind_the_trace_or_the_mark(output: str, gold: str, righ
         warnings.simplefilter("ignore")
         from lm_eval.api.metrics import exact_match_fn  # type: ignore[attr-defined]
         from lm_eval.filters.extraction import RegexFilter
-    summary = yaml.safe_load(
-        (tmp_path / f"{write_task(tmp_path, 'coins', get('coin_flip'), COINS, 'generate', *AS)}.yaml").read_text()
-    )
+    summary = yaml.safe_load((tmp_path / f"{write_task(tmp_path, 'coins', get('coin_flip'), COINS, *AS)}.yaml").read_text())
     pattern = summary["filter_list"][0]["filter"][0]["regex_pattern"]
     (metric,) = summary["metric_list"]
     said = RegexFilter(pattern).apply([[output]], [{}])[0][0]
@@ -103,7 +100,7 @@ def test_inspect_ai_reads_the_same_rows_and_answers(tmp_path: Path, monkeypatch:
     inspect_ai = pytest.importorskip("inspect_ai", reason="inspect_ai is not installed (pip install inspect-ai)")
     from inspect_ai.model import ModelOutput, ModelUsage, get_model
 
-    name = write_task(tmp_path, "coins", get("coin_flip"), COINS, "generate", *AS)
+    name = write_task(tmp_path, "coins", get("coin_flip"), COINS, *AS)
     written = ["<cirf_001>yes<cirf_002>no</cirf>Yes", "<cirf_001>yes</cirf>yes", "</cirf>yes.", "<cirf_001>"]
     outputs = [ModelOutput.from_content("m", text) for text in written]
     for output in outputs:
@@ -119,22 +116,9 @@ def test_inspect_ai_reads_the_same_rows_and_answers(tmp_path: Path, monkeypatch:
 
 def test_a_task_file_of_inspect_ai_is_python_under_any_name(tmp_path: Path) -> None:
     for name in ("coins", "my-coins.2"):
-        there = write_task(tmp_path, name, get("coin_flip"), COINS, "generate", *AS)
+        there = write_task(tmp_path, name, get("coin_flip"), COINS, *AS)
         code = compile((tmp_path / f"{there}.py").read_text(), there, "exec")
         assert there.replace("-", "_").replace(".", "_") in code.co_names
-
-
-def test_answers_that_can_be_listed_are_scored_by_their_likelihood(
-    workshop: tinyrun.Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
-    name = write_task(tmp_path, "coins", get("coin_flip"), COINS, "choice", *AS)
-    found = harness(workshop.backbone, tmp_path, name, chat=False)
-    assert found["n-samples"][name]["effective"] == 4 and 0 <= found["results"][name]["acc,none"] <= 1
-    rows = read_rows(tmp_path / f"{name}.jsonl")
-    assert [row["choices"][row["gold"]] for row in rows] == [problem.answer for problem in COINS]
-    with pytest.raises(CirfError, match="cannot be listed"):
-        write_task(tmp_path, "sums", get("svamp"), [Problem("a", "svamp", "1 + 1?", "2")], "choice", *AS)
 
 
 def test_the_command_writes_what_the_harness_is_pointed_to(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def asked(method: Method, test: dict[str, list[Problem]]) -> dict[str, list[Any]
         sampler = votes.Sampler(draw, str, {})
         votes.draw_votes(votes.VoteSource(method, put, SECTION), sampler, test, 2, RowLog(work / "log"), work / "votes", SILENT)
         for name, problems in test.items():
-            lm_evaluation.write_task(work / "harness", name, put[name], problems, "generate", method, SECTION)
+            lm_evaluation.write_task(work / "harness", name, put[name], problems, method, SECTION)
         exported = [row["prompt"] for path in sorted(work.glob("harness/*.jsonl")) for row in read_rows(path)]
     found: dict[str, list[Any]] = {"accuracy": given_to, "votes": voted_on, "lm-eval": exported}
     bench = Bench([method.name])

@@ -52,7 +52,6 @@ def lm_eval(
     out: Path,
     names: Sequence[str],
     method: str,
-    choice: bool,
     sets: Sequence[str],
     data: Path | None,
     limit: int | None,
@@ -63,7 +62,7 @@ def lm_eval(
     ``names`` are as those of ``cirf evaluate``: a task's name, a Python file or a JSONL file to test on. ``method`` gives prompt
     and cap as there; ``sets`` are keys of a recipe, such as ``evaluate.max_new_tokens=1024``.
     """
-    from cirf.export.formats import Form, write_task
+    from cirf.export.formats import write_task
 
     entries = tuple(task_entry(name).model_copy(update={"test": limit}) for name in dict.fromkeys(names))
     if not entries:
@@ -79,33 +78,28 @@ def lm_eval(
         )
     tasks, test = resolve(recipe.problems), load_problems(recipe.problems, recipe.seed).test
     out.mkdir(parents=True, exist_ok=True)
-    form: Form = "choice" if choice else "generate"
     rows = {
-        write_task(out, name, tasks[name], problems, form, asker, recipe.evaluate): len(problems)
-        for name, problems in test.items()
+        write_task(out, name, tasks[name], problems, asker, recipe.evaluate): len(problems) for name, problems in test.items()
     }
     for name, task in tasks.items():
-        if not choice and (task.parser or task.equality):
+        if task.parser or task.equality:
             print(f"{name}: the harness compares texts; its own parser and equality are not known there", file=sys.stderr)
-    _say_how(out, rows, choice, as_json)
+    _say_how(out, rows, as_json)
 
 
-def _say_how(out: Path, rows: Mapping[str, int], choice: bool, as_json: bool) -> None:
-    command = f"lm_eval --model hf --model_args pretrained=MODEL --include_path {out} --tasks {','.join(rows)} --batch_size 16"
-    details: dict[str, Any] = {
-        "folder": str(out),
-        "tasks": rows,
-        "command": command + ("" if choice else " --apply_chat_template"),
+def _say_how(out: Path, rows: Mapping[str, int], as_json: bool) -> None:
+    harness = f"lm_eval --model hf --model_args pretrained=MODEL --include_path {out} --tasks {','.join(rows)} --batch_size 16"
+    files = " ".join(str(out / f"{name}.py") for name in rows)
+    commands = {
+        "command": f"{harness} --apply_chat_template",
+        "inspect": f"inspect eval {files} --model hf/local -M model_path=MODEL -M do_sample=false",
     }
-    if not choice:
-        files = " ".join(str(out / f"{name}.py") for name in rows)
-        details["inspect"] = f"inspect eval {files} --model hf/local -M model_path=MODEL -M do_sample=false"
     if as_json:
-        print(json.dumps(details, indent=2))
+        print(json.dumps({"folder": str(out), "tasks": rows, **commands}, indent=2))
         return
     for there, count in rows.items():
         print(f"{there}: {count:,} rows")
-    print(*(details[name] for name in ("command", "inspect") if name in details), sep="\n")
+    print(*commands.values(), sep="\n")
 
 
 def export(model: Path, out: Path, kind: str, as_json: bool) -> None:

@@ -1,9 +1,8 @@
 """Tasks and training rows in the formats of other programs.
 
 Tasks for EleutherAI's lm-evaluation-harness are a YAML file and a file of rows each, to be found with ``--include_path``; for
-inspect_ai a Python file each, with the same rows. In the form ``generate`` prompt and cap are a method's, and the answer is read
-after the last ``</cirf>``, ``</think>``, ``####`` or functional token. In the form ``choice`` the likelihood of each answer is
-scored, which compares a model before and after fine-tuning whatever the form of its answers.
+inspect_ai a Python file each, with the same rows. Prompt and cap are a method's, and the answer is read after the last
+``</cirf>``, ``</think>``, ``####`` or functional token.
 
 Training rows make each trainer train on the same ids as ours. They hold the rendered prompt and what follows it as text, since a
 chat template that renders a finished conversation writes no opening delimiter (``vocabulary.opening: prompt``), and often a line
@@ -20,7 +19,7 @@ import re
 import shlex
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from cirf.errors import CirfError
 from cirf.evaluation.harness import hide
@@ -32,8 +31,6 @@ from cirf.recipe.schema import Evaluate, Finetune
 from cirf.records import Problem
 from cirf.store.files import to_json, write_atomic, write_rows
 from cirf.tasks.task import Task
-
-Form = Literal["generate", "choice"]
 
 _ANSWER = r"(?s)\A(?:.*(?:</cirf>|</think>|####|<cirf_\d{3,}>))?\s*(.*?)\s*\Z"
 _INSPECT = '''"""{name}: a task of inspect_ai (inspect eval FILE --model ...). The answer follows the trace or the mark."""
@@ -69,63 +66,41 @@ def {name}():
 _IGNORED = [r"(?<=\d),(?=\d{3})", r"^\$", r"%$", r"\.0*$"]
 
 
-def write_task(
-    folder: Path, name: str, task: Task, problems: Sequence[Problem], form: Form, method: Method, section: Evaluate
-) -> str:
-    """Write ``cirf_NAME[_METHOD][_choice].yaml`` and its rows, and where answers are generated ``.py`` for inspect_ai; returns
-    the task's name in the harness.
+def write_task(folder: Path, name: str, task: Task, problems: Sequence[Problem], method: Method, section: Evaluate) -> str:
+    """Write ``cirf_NAME[_METHOD].yaml``, its rows, and ``.py`` for inspect_ai; returns the task's name in the harness.
 
-    For generated answers, ``method`` gives prompt and cap as in an evaluation with the keys of ``section``; the
-    name includes it unless its model writes functional tokens. The rows' paths are absolute, so that the harness can start in any
-    folder. ``CirfError``: no problems, or answers that cannot be listed.
+    ``method`` gives prompt and cap as in an evaluation with the keys of ``section``; the name includes it unless its model writes
+    functional tokens. The rows' paths are absolute, so that the harness can start in any folder. ``CirfError``: no problems.
     """
     import yaml
 
     if not problems:
         raise CirfError(f"{name}: there are no test problems to write")
-    there = f"cirf_{name}" + ("_choice" if form == "choice" else "" if method.functional else f"_{method.name}")
-    rows = folder / f"{there}.jsonl"
+    there = f"cirf_{name}" + ("" if method.functional else f"_{method.name}")
+    path = folder / f"{there}.jsonl"
+    prompts = [(problem, method.prompt(hide(problem), task)) for problem in problems]
+    write_rows(path, [{"id": problem.id, "prompt": prompt, "answer": problem.answer} for problem, prompt in prompts])
+    cap = method.budget(task, section)
+    exact = {"metric": "exact_match", "aggregation": "mean", "higher_is_better": True, "ignore_case": True}
     config: dict[str, Any] = {
         "task": there,
         "dataset_path": "json",
-        "dataset_kwargs": {"data_files": {"test": str(rows.resolve())}},
+        "dataset_kwargs": {"data_files": {"test": str(path.resolve())}},
         "test_split": "test",
-        "output_type": "multiple_choice" if form == "choice" else "generate_until",
+        "output_type": "generate_until",
         "doc_to_text": "{{prompt}}",
         "metadata": {"version": task.version},
+        "doc_to_target": "{{answer}}",
+        "generation_kwargs": {"until": [], "do_sample": False, "max_gen_toks": cap},
+        "filter_list": [
+            {"name": "answer", "filter": [{"function": "regex", "regex_pattern": _ANSWER}, {"function": "take_first"}]}
+        ],
+        "metric_list": [exact | {"regexes_to_ignore": _IGNORED}],
     }
-    if form == "choice":
-        write_rows(rows, [_listed(name, problem) for problem in problems])
-        config |= {"doc_to_choice": "{{choices}}", "doc_to_target": "{{gold}}"}
-        config["metric_list"] = [{"metric": "acc", "aggregation": "mean", "higher_is_better": True}]
-    else:
-        prompts = [(problem, method.prompt(hide(problem), task)) for problem in problems]
-        write_rows(rows, [{"id": problem.id, "prompt": prompt, "answer": problem.answer} for problem, prompt in prompts])
-        exact = {"metric": "exact_match", "aggregation": "mean", "higher_is_better": True, "ignore_case": True}
-        config |= {
-            "doc_to_target": "{{answer}}",
-            "generation_kwargs": {"until": [], "do_sample": False, "max_gen_toks": method.budget(task, section)},
-            "filter_list": [
-                {"name": "answer", "filter": [{"function": "regex", "regex_pattern": _ANSWER}, {"function": "take_first"}]}
-            ],
-            "metric_list": [exact | {"regexes_to_ignore": _IGNORED}],
-        }
-        called = re.sub(r"\W", "_", there)
-        filled = {"answer": _ANSWER, "ignored": "|".join(_IGNORED), "cap": method.budget(task, section)}
-        write_atomic(folder / f"{there}.py", _INSPECT.format(name=called, **filled))
+    called = re.sub(r"\W", "_", there)
+    write_atomic(folder / f"{there}.py", _INSPECT.format(name=called, answer=_ANSWER, ignored="|".join(_IGNORED), cap=cap))
     write_atomic(folder / f"{there}.yaml", yaml.safe_dump(config, sort_keys=False, width=1000))
     return there
-
-
-def _listed(name: str, problem: Problem) -> dict[str, Any]:
-    """A row whose answers can be listed: the options' texts, or yes and no."""
-    if problem.choices and len(problem.answer) == 1 and problem.answer.isupper():
-        choices, gold = list(problem.choices), ord(problem.answer) - ord("A")
-    elif problem.answer in ("yes", "no"):
-        choices, gold = ["yes", "no"], ("yes", "no").index(problem.answer)
-    else:
-        raise CirfError(f"{name}: its answers cannot be listed; write it without --choice")
-    return {"id": problem.id, "prompt": f"Question: {problem.question}\nAnswer:", "choices": choices, "gold": gold}
 
 
 TRAINERS = ("trl", "unsloth", "llama-factory", "axolotl")
