@@ -274,33 +274,6 @@ def test_what_another_recipe_left_in_the_folder_is_not_reported(finished: Path, 
     assert "none by the current recipe" in tinyrun.cirf("show", out).error()
 
 
-def test_an_evaluation_that_was_moved_shows_its_state(workshop: tinyrun.Workshop, finished: Path, tmp_path: Path) -> None:
-    run = shutil.copytree(finished, tmp_path / "run")
-    test = shutil.copy(workshop.test, tmp_path / "test.jsonl")
-    entry = json.dumps([{"task": "jsonl", "name": "sums", "test_file": str(test)}])
-    out = run / "evaluations" / "mine"
-    evaluated(out, run, "--method", "direct_sft", "--set", f"problems.tasks={entry}")
-
-    def states(folder: Path) -> set[str]:
-        said = tinyrun.cirf("status", folder, "--json")
-        assert said.code == 0, said.err
-        assert {"problems", "evaluation/direct_sft"} <= {row["stage"] for row in json.loads(said.out)}
-        return {row["state"] for row in json.loads(said.out)}
-
-    run.rename(tmp_path / "elsewhere")  # with the model in it
-    out = tmp_path / "elsewhere" / "evaluations" / "mine"
-    assert states(out) == {"done"}
-    out = out.rename(tmp_path / "alone")
-    assert states(out) == {"unknown"}
-    said = tinyrun.cirf("status", out)
-    assert "is unknown here" in said.out and "models/direct_sft" in said.out and "Traceback" not in said.err
-    test.unlink()
-    assert states(out) == {"unknown"}
-    for command in ("report", "show"):
-        assert tinyrun.cirf(command, out).code == 0
-    assert list(json.loads((out / "report.json").read_text())["methods"]) == ["direct_sft"]
-
-
 def test_answers_are_browsed(finished: Path) -> None:
     there = rows(finished, "cot")
     wrong = [row for row in there if not row["correct"]]

@@ -71,15 +71,7 @@ def open_run(folder: Path) -> Recipe:
         what = "a stage of one" if path.is_file() else "no recipe.yaml in it" if folder.exists() else "there is no such folder"
         raise CirfError(f"{folder}: not a run's folder ({what})")
     refuse_special(folder)
-    return _moved(load(str(path)), folder)
-
-
-def _moved(recipe: Recipe, folder: Path) -> Recipe:
-    """The recipe of an evaluation with the models of the run that contains it, if that run was moved as a whole."""
-    run = folder.resolve().parent.parent
-    found = {method: run / "models" / Path(model).name for method, model in recipe.models.items() if not Path(model).exists()}
-    there = {method: str(model) for method, model in found.items() if (model / "config.json").is_file()}
-    return recipe.model_copy(update={"models": {**recipe.models, **there}}) if there else recipe
+    return load(str(path))
 
 
 def read_text(path: Path, called: str, kind: str) -> str:
