@@ -274,6 +274,20 @@ def test_what_another_recipe_left_in_the_folder_is_not_reported(finished: Path, 
     assert "none by the current recipe" in tinyrun.cirf("show", out).error()
 
 
+def test_an_evaluation_whose_models_are_gone_shows_what_is_known(finished: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(finished, tmp_path / "run")
+    evaluated(run / "evaluations" / "mine", run, "--method", "direct_sft")
+    run.rename(tmp_path / "elsewhere")
+    out = tmp_path / "elsewhere" / "evaluations" / "mine"
+    said = tinyrun.cirf("status", out, "--json")
+    assert said.code == 0, said.err
+    assert {row["state"] for row in json.loads(said.out)} == {"unknown"}
+    said = tinyrun.cirf("status", out)
+    assert "is unknown here" in said.out and "models/direct_sft" in said.out and "Traceback" not in said.err
+    for command in ("report", "show"):
+        assert tinyrun.cirf(command, out).code == 0
+
+
 def test_answers_are_browsed(finished: Path) -> None:
     there = rows(finished, "cot")
     wrong = [row for row in there if not row["correct"]]
