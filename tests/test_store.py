@@ -596,9 +596,9 @@ def test_an_example_holds_its_problem_and_trace_in_json(problem: Problem, segmen
 def test_unknown_and_missing_keys_are_errors() -> None:
     row: dict[str, Any] = {"id": "1", "task": "t", "question": "q", "answer": "a"}
     assert Problem.from_dict(row) == Problem("1", "t", "q", "a")
-    with pytest.raises(TypeError, match="colour"):
+    with pytest.raises(ValueError, match="colour"):
         Problem.from_dict(row | {"colour": "red"})
-    with pytest.raises(TypeError, match="answer"):
+    with pytest.raises(ValueError, match="answer"):
         Problem.from_dict({key: value for key, value in row.items() if key != "answer"})
 
 

@@ -17,11 +17,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-import types
-import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self, TypeVar
+
+from pydantic import ConfigDict, TypeAdapter
+
+R = TypeVar("R")
 
 AnswerKind = Literal["number", "option", "yesno", "truth", "validity", "list", "brackets", "latex", "text"]
 """The kind of an answer: a number, an option's letter, ``yes``/``no``, ``True``/``False``, ``valid``/``invalid``, words in order,
@@ -32,33 +34,22 @@ a string of brackets, a LaTeX formula, or free text compared after normalisation
 class Record:
     """A row of a JSONL file."""
 
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
     def to_json(self) -> str:
         """This record as one line of JSON (no newline), keys in the order of the fields."""
         return json.dumps(dataclasses.asdict(self), ensure_ascii=False)
 
     @classmethod
     def from_dict(cls, row: Mapping[str, Any]) -> Self:
-        """The record held by a JSON object; lists become tuples, objects records, unknown keys are an error (``TypeError``)."""
-        hints = _hints(cls)  # type: ignore[arg-type]
-        return cls(**{key: _to_field(value, hints.get(key)) for key, value in row.items()})
+        """The record held by a JSON object; lists become tuples, objects records. ``ValueError`` for an unknown or a missing key,
+        or another type."""
+        return _adapter(cls).validate_python(row)
 
 
 @functools.cache
-def _hints(cls: type[Record]) -> dict[str, Any]:
-    return typing.get_type_hints(cls)
-
-
-def _to_field(value: Any, hint: Any) -> Any:
-    if typing.get_origin(hint) in (types.UnionType, typing.Union):
-        if value is None:
-            return None
-        hint = next(part for part in typing.get_args(hint) if part is not types.NoneType)
-    if isinstance(value, list) and typing.get_origin(hint) is tuple:
-        inner = typing.get_args(hint)[0]
-        return tuple(_to_field(item, inner) for item in value)
-    if isinstance(value, dict) and isinstance(hint, type) and issubclass(hint, Record):
-        return hint.from_dict(value)
-    return value
+def _adapter(cls: type[R]) -> TypeAdapter[R]:
+    return TypeAdapter(cls)
 
 
 @dataclass(frozen=True, slots=True)
