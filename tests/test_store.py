@@ -24,7 +24,7 @@ from cirf.errors import CirfError
 from cirf.records import Dropped, Example, Problem, Rationale, Record, Steps, Trace
 from cirf.store.files import RowLog, hash_json, load_object, write_atomic, write_changed, write_rows
 from cirf.store.jsonl import read_rows
-from cirf.store.run_folder import RunFolder, StagePart, StagePlan
+from cirf.store.run_folder import RunFolder, StagePart, StagePlan, record
 
 HERE = Path(__file__).parent
 
@@ -614,12 +614,8 @@ def test_records_never_change() -> None:
 
 @pytest.fixture
 def old(finished: Path, tmp_path: Path) -> Path:
-    """A finished run as a version left it that had no hashes in records, no times, and fewer keys."""
+    """A finished run as a version left it that had no times and fewer keys."""
     run = shutil.copytree(finished, tmp_path / "run")
-    for path in run.rglob("stage.json"):
-        summary = json.loads(path.read_text())
-        del summary["sha256"]
-        path.write_text(json.dumps(summary))
     (run / "environment.json").unlink()
     (run / "problems" / "timings.json").unlink()
     made = yaml.safe_load((run / "recipe.yaml").read_text())
@@ -643,9 +639,9 @@ def test_what_has_not_changed_since_is_kept_and_is_reported(old: Path) -> None:
 
 
 def test_a_stage_whose_code_has_changed_is_made_again_with_what_rests_on_it(old: Path) -> None:
-    record = old / "segments" / "stage.json"
-    summary = json.loads(record.read_text())
-    record.write_text(json.dumps(summary | {"key": "0" * len(summary["key"])}))
+    path = old / "segments" / "stage.json"
+    summary = json.loads(path.read_text())
+    path.write_text(record(summary | {"key": "0" * len(summary["key"])}))
     rows = {row["stage"]: row["state"] for row in json.loads(tinyrun.cirf("status", old, "--json").out)}
     assert rows["problems"] == "done" and rows["segments"] == "stale" and rows["evaluation/cot"] == "done"
     before = tinyrun.stages(old)

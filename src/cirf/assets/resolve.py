@@ -7,6 +7,7 @@ tokenizer is built here from the file's own lists.
 """
 
 import fcntl
+import importlib
 import json
 import os
 import re
@@ -44,7 +45,7 @@ def _write_weights(file: Path, folder: Path, progress: Progress) -> Any:
     import torch
     from transformers import AutoModelForCausalLM, GenerationConfig
 
-    with progress.task(f"converting {file.stem}", total=None, unit=""):
+    with _tensors_counted(f"converting {file.stem}", progress):
         read = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
     settings = read.config.to_dict()
     for name in ("quantization_config", "_name_or_path", "_model_name_or_path"):
@@ -133,6 +134,24 @@ def _tokenizer(tokens: list[str], types: list[int], merges: list[str], pre: str)
 
 # How Qwen2 splits text before merging: contractions, words, single digits, punctuation, line ends, spaces.
 _QWEN2 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+
+
+@contextmanager
+def _tensors_counted(name: str, progress: Progress) -> Iterator[None]:
+    """Our progress bar instead of transformers' over the tensors of a GGUF file."""
+    reader: Any = importlib.import_module("transformers.modeling_gguf_pytorch_utils")
+
+    def counted(tensors: list[Any], **_: object) -> Iterator[Any]:
+        with progress.task(name, total=len(tensors), unit="tensors") as advance:
+            for tensor in tensors:
+                yield tensor
+                advance(1)
+
+    theirs, reader.tqdm = reader.tqdm, counted
+    try:
+        yield
+    finally:
+        reader.tqdm = theirs
 
 
 @contextmanager
