@@ -19,7 +19,7 @@ from cirf.stages.planning import plans
 from cirf.store.files import load_object
 from cirf.store.integrity import LARGE, damage, finished
 from cirf.store.jsonl import read_rows
-from cirf.store.run_folder import RunFolder, StagePlan, StageState
+from cirf.store.run_folder import RunFolder, StageState
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,11 @@ def status(folder: Path, as_json: bool, verify: bool = False) -> bool:
             return StageState(name, "damaged", None, None)
         if missing:
             return context.folder.finished(name)
-        return _state_of(context.folder, plan_of[name]) if bad else context.folder.state(plan_of[name])
+        try:
+            return context.folder.state(plan_of[name])
+        except CirfError:  # the record of another stage cannot be read
+            there = context.folder.manifest(name)
+            return context.folder.finished(name) if there else StageState(name, "open", None, None)
 
     rows = [row_of(name) for name in names]
     if as_json:
@@ -160,11 +164,3 @@ def status(folder: Path, as_json: bool, verify: bool = False) -> bool:
     for name, files in bad.items():
         write_line(damage(context.folder, name, files))
     return not bad
-
-
-def _state_of(folder: RunFolder, plan: StagePlan) -> StageState:
-    """The state of a stage if records of others may be unreadable."""
-    try:
-        return folder.state(plan)
-    except CirfError:
-        return folder.finished(plan.name) if folder.manifest(plan.name) else StageState(plan.name, "open", None, None)

@@ -30,7 +30,7 @@ from cirf.recipe.load import open_run
 from cirf.recipe.sweep import LoadedSweep, Point
 from cirf.run import asked_for, execute
 from cirf.stages.context import Context
-from cirf.store.files import hash_json, parse_json, to_json, write_atomic
+from cirf.store.files import hash_json, load_object, to_json, write_atomic
 from cirf.store.integrity import LARGE
 from cirf.store.run_folder import RunFolder, StagePart, StagePlan, content_of, key_of
 
@@ -143,18 +143,9 @@ def _with_name(point: Point, work: Callable[[], T]) -> T:
 def _check_folder(out: Path, name: str) -> None:
     if (out / "recipe.yaml").exists():
         raise CirfError(f"--out {out}: a run is there; give the sweep its own folder")
-    other = read_record(out).get("name", name)
+    other = (load_object(out / RECORD) or {}).get("name", name)
     if other != name:
         raise CirfError(f"--out {out}: the sweep {other} is there; give {name} its own folder")
-
-
-def read_record(out: Path) -> dict[str, Any]:
-    """A sweep's record in its folder; empty if there is none."""
-    try:
-        loaded = parse_json((out / RECORD).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return loaded if isinstance(loaded, dict) else {}
 
 
 def _runs_in(out: Path) -> list[RunFolder]:

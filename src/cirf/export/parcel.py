@@ -83,17 +83,15 @@ def of_model(folder: Path, repository: str) -> Upload:
 
 
 def of_traces(folder: Path, card: str) -> Upload:
-    """The rows that the model in a folder was trained on, with their card. ``CirfError`` if there are none, or one is not a row
-    of prompt and completion."""
-    path = folder / TRACES
-    _check_inside(folder, [path])
-    traces(folder)
-    return Upload((UploadFile(CARD, card.encode()), UploadFile(TRACES, path)))
+    """The rows that the model in a folder was trained on, with their card."""
+    return Upload((UploadFile(CARD, card.encode()), UploadFile(TRACES, folder / TRACES)))
 
 
 def traces(folder: Path) -> list[dict[str, str]]:
-    """The rows of a model's training, each ``prompt`` and ``completion``. ``CirfError`` as for `of_traces`."""
+    """The rows of a model's training, each ``prompt`` and ``completion``. ``CirfError`` if there are none, or one is of another
+    form."""
     path = folder / TRACES
+    _check_inside(folder, [path])
     if not path.is_file():
         raise CirfError(f"{path}: not there; a run keeps it with each model that it trains")
     rows = []

@@ -91,12 +91,9 @@ class SweepPart(Section):
                 nested = "" if inner is None else f"; write the whole key, such as {name}.{inner}"
                 raise ValueError(f"grid.{name}: expected a list of values, found {found(values)}{nested}")
         for point in self.points:
-            names = [*point, *self.grid]
-            for index, one in enumerate(names):
-                for other in names[index + 1 :]:
-                    if overlap(one, other):
-                        where = "the points and the grid" if one in point and other in self.grid else "the points or the grid"
-                        raise ValueError(f"part {self.name}: {where} set {other} twice; give it in one place")
+            for one, other in itertools.combinations([*point, *self.grid], 2):
+                if overlap(one, other):
+                    raise ValueError(f"part {self.name}: the points and the grid set {other} twice; give it in one place")
         return self
 
 
