@@ -19,11 +19,9 @@ import functools
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import ConfigDict, TypeAdapter
-
-R = TypeVar("R")
 
 AnswerKind = Literal["number", "option", "yesno", "truth", "validity", "list", "brackets", "latex", "text"]
 """The kind of an answer: a number, an option's letter, ``yes``/``no``, ``True``/``False``, ``valid``/``invalid``, words in order,
@@ -44,11 +42,12 @@ class Record:
     def from_dict(cls, row: Mapping[str, Any]) -> Self:
         """The record held by a JSON object; lists become tuples, objects records. ``ValueError`` for an unknown or a missing key,
         or another type."""
-        return _adapter(cls).validate_python(row)
+        record: Self = _adapter(cls).validate_python(row)  # type: ignore[arg-type]  # mypy takes type[Self] for unhashable
+        return record
 
 
 @functools.cache
-def _adapter(cls: type[R]) -> TypeAdapter[R]:
+def _adapter(cls: type[Record]) -> TypeAdapter[Any]:
     return TypeAdapter(cls)
 
 
