@@ -41,6 +41,7 @@ _JUDGED = re.compile(  # a statement about a number: "91 is not prime"
     re.I,
 )
 _SMALL_LETTER = re.compile(r"\W*[a-z]\W")
+_LETTERS = re.compile(r"[A-Z](?:, [A-Z])*")
 
 
 def produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
@@ -76,7 +77,7 @@ def produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
         return problem.answer if found.replace(" ", "") == problem.answer.replace(" ", "") else found
     outright = answers = bool(anchors(segment))
     coin = _COIN.search(problem.question) is not None
-    if choices and len(problem.answer) == 1:
+    if choices and _LETTERS.fullmatch(problem.answer):
         found = option_named(segment, choices if outright else worded(choices))
     elif number is None:
         found = concluded(segment, problem, previous)
@@ -95,7 +96,7 @@ def produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
         or (coin_state(segment, problem, previous) if coin else "")
         or (next(filter(None, row.groups())).strip() if (row := _TABLE_ROW.search(segment)) else "")
         or ("" if outright or judged else named_value(summary, as_written))
-        or ("" if judged else first_stated(summary, numbers_in(problem.question, *previous)))
+        or ("" if judged else first_stated(summary, numbers_in(problem.question, *previous), as_written))
         or unworked(segment, previous)
         or ("" if answers or numbers_in(summary) or UNREAD in plain_numbers(segment) else state(summary, problem, previous))
     )

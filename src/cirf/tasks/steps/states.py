@@ -49,7 +49,7 @@ _CONDITION = re.compile(
 _QUANTIFIED = re.compile(r"\W*(?:every|each|all|any|some|most)\s", re.I)  # "All cats are loud" says what cats are
 _NOW = re.compile(r"\b(?:now|then) *\Z", re.I)
 _REPORTS = re.compile(  # "The passage also says that ..."
-    r"^(?:[^\s,;]+\s){1,6}?(?:says?|states?|tells?|told|mentions?|notes?|indicates?|shows?|explains?|knows?|reads?|reports?|learn)"
+    r"^(?:[^\s,;]+\s){1,6}?(?:says?|states?|tells?|told|mentions?|notes?|indicates?|shows?|explains?|means?|implies|knows?|reads?|reports?|learn)"
     r"(?:\sus)?\sthat\s(?=\S+\s\S)",
     re.I,
 )
@@ -159,7 +159,7 @@ def state(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
             found = _complement(clause[match.end() :], match) if match else ""
             if match and found and _is_known(found, known) and not _NOW.search(clause[: match.start() + 1]):
                 about = "" if _QUANTIFIED.match(clause) else _subject(clause[: match.start()])
-                found = about if about and not _is_known(about, known) else "" if _EMPTY.fullmatch(about) else found
+                found = "" if _EMPTY.fullmatch(about) else about if about and not _is_known(about, known) else found
             if found:
                 return found
         if label := _LABELLED.fullmatch(plain):
