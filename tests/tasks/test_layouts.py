@@ -55,6 +55,7 @@ LAYOUTS: list[dict[str, Any]] = [
     {"prompt": ASKED, "chosen": [USER, assistant(TARGETS[1])], "rejected": [USER, assistant("5")]},
     {"prompt": [USER], "chosen": [assistant(TARGETS[1])]},
     {"problem": ASKED, "solution": WORK, "answer": "28"},
+    {"problem": ASKED, "solution": list(STEPS), "answer": "28"},
     {"instruction": ASKED, "input": "", "output": TARGETS[1]},
     {"query": ASKED, "response": f"{WORK}\nThe answer is: 28"},
     {"prompt": [USER], "completion": [assistant(TARGETS[0])]},

@@ -33,12 +33,16 @@ from cirf.tasks.parsing.answers import normalise_text, number_value
 from cirf.tasks.parsing.thoughts import split_thoughts
 from cirf.tasks.steps import worked_out
 
-_QUESTIONS = ("prompt", "problem", "instruction", "query", "input", "statement", "claim", "question_stem")
-_QUESTIONS += ("stem", "goal", "ctx", "sentence", "text")
+_QUESTIONS = (
+    *("prompt", "problem", "instruction", "query", "input", "statement", "claim", "question_stem"),
+    *("stem", "goal", "ctx", "sentence", "text"),
+)
 _CONTEXTS = ("context", "passage", "hint", "body", "article", "story", "theory", "document", "paragraph", "table")
 _REPORT = ("pre_text", "table", "post_text")  # FinQA's: all of them
-_TARGETS = ("completion", "response", "output", "solution", "target", "generated_solution", "chosen")
-_TARGETS += ("attempt", "deepseek_solution")
+_TARGETS = (
+    *("completion", "response", "output", "solution", "target", "generated_solution", "chosen"),
+    *("attempt", "deepseek_solution"),
+)
 _ANSWERS = (
     *("final_answer", "answer_key", "correct_answer", "correct_option", "correct"),
     *("gold", "final_decision", "final", "label", "cop", "expected_answer", "ground_truth"),
@@ -306,9 +310,9 @@ def _opened(row: dict[str, Any]) -> dict[str, Any]:
                 row[name] = json.loads(value)
         elif isinstance(value, Mapping):
             row[name] = [value]
-    for name in ("rationale", *_RATIONALES):
+    for name in ("rationale", *_RATIONALES, *_TARGETS):
         value = row.get(name)
-        if (lines := _lines(value)) is not None:
+        if not _are_turns(value) and (lines := _lines(value)) is not None:
             row[name] = lines
     return row
 
@@ -349,7 +353,7 @@ def _target(row: dict[str, Any], where: str) -> str | None:
         return _text(row, _TARGETS)
     turns = _conversed(row)
     prompt = next((row[name] for name in _ASKED_TURNS if isinstance(row.get(name), list)), None)
-    completion = next((row[name] for name in _TARGETS if row.get(name)), None)
+    completion = next((row[name] for name in _TARGETS if _is_text(row.get(name)) or _are_turns(row.get(name))), None)
     if turns is None and isinstance(completion, list) and any(_role(turn) == "user" for turn in completion):
         turns = completion
     elif turns is None and prompt is not None:
@@ -370,6 +374,10 @@ def _target(row: dict[str, Any], where: str) -> str | None:
         before = [{"input": pair[0], "output": pair[1]} for pair in row["history"] if isinstance(pair, list) and len(pair) == 2]
         row["question"] = _conversation([*before, {"input": row["question"], "output": "-"}], where)[0]
     return _text(row, _TARGETS)
+
+
+def _are_turns(value: Any) -> bool:
+    return isinstance(value, list) and any(_role(turn) for turn in value)
 
 
 def _conversed(row: Mapping[str, Any]) -> list[Any] | None:

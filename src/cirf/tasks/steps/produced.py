@@ -41,7 +41,6 @@ _JUDGED = re.compile(  # a statement about a number: "91 is not prime"
     re.I,
 )
 _SMALL_LETTER = re.compile(r"\W*[a-z]\W")
-_LETTERS = re.compile(r"[A-Z](?:, [A-Z])*")
 
 
 def produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
@@ -77,12 +76,13 @@ def produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
         return problem.answer if found.replace(" ", "") == problem.answer.replace(" ", "") else found
     outright = answers = bool(anchors(segment))
     coin = _COIN.search(problem.question) is not None
-    if choices and _LETTERS.fullmatch(problem.answer):
+    if choices and len(problem.answer) == 1:
         found = option_named(segment, choices if outright else worded(choices))
     elif number is None:
         found = concluded(segment, problem, previous)
         if found and coin:
             found = coin_state(_ANSWER_TO.sub("", segment), problem, ()) or found
+        found = found or ("" if outright else option_named(segment, worded(choices)) if choices else "")
         answers = answers or (not judges(problem) and _SINGLES_OUT.search(plain_step(segment)) is not None)
     else:
         outright = False  # the answer is what is calculated
@@ -134,7 +134,7 @@ _CLOSED_SETS: Mapping[str, AnswerKind] = {
 }
 _RIGHT_SIDE = re.compile(r"(?:=|[<>]\s?\S+\sis)\s(yes|no|true|false|valid|invalid)\W*\Z", re.I)
 _SO = re.compile(r"[,;] (?:and )?(?:so|therefore|thus|hence) ", re.I)
-_SINGLES_OUT = re.compile(r"\bonly\b|\bof the (?:above|given|listed)\b", re.I)
+_SINGLES_OUT = re.compile(r"\bonly\b|\bof the (?:above|given|listed)\b|\b(?:that|this|which) leaves\b", re.I)
 _IS_SO = re.compile(r"\b(?:is|are|was|were|gives|means|becomes|equals)\s((?:\S+\s){0,7}\S+?)[.!]?\Z")
 _COPULA = re.compile(r"(?:です|である|입니다|이다)\W*\Z")
 _ARTICLE = re.compile(r"\A(?:an?|the)\s+", re.I)
