@@ -29,8 +29,8 @@ def _lines(path: Path) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in ROWS), encoding="utf-8-sig")
 
 
-def _csv(path: Path, delimiter: str = ",") -> None:
-    with open(path, "w", encoding="utf-8", newline="") as file:
+def _csv(path: Path, delimiter: str = ",", encoding: str = "utf-8") -> None:
+    with open(path, "w", encoding=encoding, newline="") as file:
         writer = csv.DictWriter(file, list(ROWS[0]), delimiter=delimiter)
         writer.writeheader()
         writer.writerows(ROWS)
@@ -50,6 +50,12 @@ FORMATS: dict[str, Callable[[Path], Any]] = {
     "inside.json": lambda path: path.write_text(json.dumps({"data": ROWS}, indent=1)),
     "mine.csv": _csv,
     "semicolons.csv": lambda path: _csv(path, ";"),
+    "bars.csv": lambda path: _csv(path, "|"),
+    "utf16.csv": lambda path: _csv(path, "\t", "utf-16"),
+    "columns.json": lambda path: path.write_text(json.dumps({name: [row[name] for row in ROWS] for name in ROWS[0]})),
+    "frame.json": lambda path: path.write_text(
+        json.dumps({name: {n: row[name] for n, row in enumerate(ROWS)} for name in ROWS[0]})
+    ),
     "mine.tsv": lambda path: _csv(path, "\t"),
     "mine.parquet": _parquet,
 }
@@ -103,12 +109,24 @@ def test_lists_in_cells_and_empty_cells(tmp_path: Path) -> None:
         '1,Which flies?,"[""a roof"", ""a bird""]",B,\n'
         "2,Which flows?,\"['a roof', 'a river']\",a river,It flows.\n"
         ",,,,\n"
+        "3,Which sings?,['a roof' 'a bird'],B,\"['A roof is still.', 'A bird sings.']\"\n"
     )
     problems = read_split(path, "option")
     assert [(p.id, p.choices, p.answer, p.rationale) for p in problems] == [
         ("1", ("a roof", "a bird"), "B", None),
         ("2", ("a roof", "a river"), "B", "It flows."),
+        ("3", ("a roof", "a bird"), "B", "A roof is still.\nA bird sings."),
     ]
+
+
+def test_labels_of_a_hub_data_set_are_read_by_their_names(tmp_path: Path) -> None:
+    features = {"label": {"names": ["for", "against"], "_type": "ClassLabel"}, "text": {"_type": "Value"}}
+    table = pyarrow.Table.from_pylist([{"text": f"Row {label}", "label": label} for label in (1, 0, -1)])
+    for features_ in (features, {"label": None}):
+        table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features_}})})
+        pyarrow.parquet.write_table(table, tmp_path / "mine.parquet")
+        labels = [row.get("label") for _, row in read_row_file(tmp_path / "mine.parquet").rows]
+        assert labels == (["against", "for", None] if features_ is features else [1, 0, -1])
 
 
 @pytest.mark.parametrize(
@@ -127,7 +145,7 @@ def test_lists_in_cells_and_empty_cells(tmp_path: Path) -> None:
         ("a.jsonl", b"\x1f\x8b\x08\x00 no gzip", "a.jsonl: a damaged or incomplete gzip file"),
         ("a.jsonl", gzip.compress(b'{"question": "q"}\n' * 500, mtime=0)[:40], "a.jsonl: a damaged or incomplete gzip file"),
         ("a.jsonl", b"PK\x03\x04 and so on", "a.jsonl: a zip archive, which is not read"),
-        ("a.csv", "question;ö".encode("utf-16"), "a.csv: not UTF-8 text"),
+        ("a.csv", "question;ö".encode("latin-1"), "a.csv: not UTF-8 text"),
     ],
 )
 def test_damage_gets_one_line(tmp_path: Path, name: str, content: str | bytes, message: str) -> None:

@@ -26,6 +26,9 @@ texts = st.one_of(st.text(max_size=60), st.lists(st.sampled_from(PIECES), max_si
     [
         ("### Step 2: **Add** them", "Step 2: Add them"),
         ("**Step 2:** add", "Step 2: add"),
+        ('<step id="1">add</step>\n<step id="2">halve</step>', "add\n\nhalve"),
+        (r"add\n\n2 + 3 = 5\nHalve", "add\n\n2 + 3 = 5\nHalve"),
+        (r"$a \neq b$ and \nabla", r"a ≠ b and \nabla"),
         ("### Step 1 – a", "Step 1 – a"),
         ("### 2. Add them", "2. Add them"),
         ("### Step by step", "Step by step:"),

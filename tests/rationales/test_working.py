@@ -42,6 +42,8 @@ STEPS = [
     ("15", "P = 5 W/m^2 * 3 m^2 = 15 W", "5*3="),  # powers of units are none of the calculation
     ("2*10^3", "It takes 2 * 10^3 s.", ""),
     ("", "There are 3 pens.", ""),
+    ("24", "96 : 4 = 24 Äpfel", "96/4="),
+    ("3", "The ratio 2 : 3 is 3.", ""),
 ]
 
 

@@ -55,6 +55,7 @@ LAYOUTS: list[dict[str, Any]] = [
     {"prompt": ASKED, "chosen": [USER, assistant(TARGETS[1])], "rejected": [USER, assistant("5")]},
     {"prompt": [USER], "chosen": [assistant(TARGETS[1])]},
     {"problem": ASKED, "solution": WORK, "answer": "28"},
+    {"problem": ASKED, "solution": list(STEPS), "answer": "28"},
     {"instruction": ASKED, "input": "", "output": TARGETS[1]},
     {"query": ASKED, "response": f"{WORK}\nThe answer is: 28"},
     {"prompt": [USER], "completion": [assistant(TARGETS[0])]},
@@ -76,6 +77,22 @@ LAYOUTS: list[dict[str, Any]] = [
     {"messages": [USER, assistant(TARGETS[2])], "answer": "28"},
     {"messages": [{"role": "user", "content": [{"type": "text", "text": ASKED}]}, assistant(TARGETS[0])]},
     {"conversations": [{"from": "human", "value": ASKED}, {"from": "gpt", "value": TARGETS[3]}]},
+    {"contents": [{"role": "user", "parts": [{"text": ASKED}]}, {"role": "model", "parts": [{"text": TARGETS[0]}]}]},
+    {"contents": [{"role": "user", "parts": [ASKED]}, {"role": "model", "parts": [{"text": WORK, "thought": True}, "28"]}]},
+    {"input": [USER], "output": [{"type": "reasoning", "summary": [{"text": WORK}]}, assistant([{"text": "28"}])]},
+    {"dialog": [{"speaker": "user", "text": ASKED}, {"speaker": "bot", "text": TARGETS[1]}]},
+    {"conversation": [{"input": ASKED, "output": TARGETS[1]}]},
+    {"question": ASKED, "answer": "twenty-eight", "reason": WORK},
+    {"question": ASKED, "answers": ["28", " 28 "], "justification": WORK},
+    {"question": ASKED, "answer": {"value": "28", "aliases": ["28 beads"]}, "rationale": WORK},
+    {"question": ASKED, "answers": {"text": ["28", "28 beads"], "answer_start": [3, 3]}, "rationale": WORK},
+    {"question": ASKED, "answer": "Noor has **28** beads left.", "reasoning": WORK},
+    {"messages": [USER, assistant("Noor has 28 beads left.", reasoning_content=WORK)]},
+    {"question": ASKED, "rationale": TARGETS[1]},
+    {"question": ASKED, "answer": 28, "rationale": [{"step": 1, "thought": STEPS[0]}, {"step": 2, "thought": STEPS[1]}]},
+    {"problem": ASKED, "answer": 28, "steps": {"step_1": STEPS[0], "step_2": STEPS[1]}},
+    {"row_idx": 0, "row": {"question": ASKED, "answer": TARGETS[0]}},
+    {"question": {"stem": ASKED}, "answerKey": "28", "explanation": WORK},
     *({"prompt": ASKED, "completion": target} for target in TARGETS),
     *({"messages": [USER, assistant(target)]} for target in TARGETS),
 ]
@@ -106,6 +123,55 @@ def test_a_system_prompt_and_earlier_turns_belong_to_the_question() -> None:
     row = plain_row({"messages": [system, *earlier, USER, assistant(TARGETS[0]), {"role": "user", "content": "Thanks"}]}, "here")
     assert row["question"] == f"Count beads.\n\nUser: Hello\nAssistant: Hello!\nUser: {ASKED}"
     assert (row["rationale"], row["answer"]) == (WORK, "28")
+    for apart in (
+        {"systemInstruction": {"parts": [{"text": "Count beads."}]}, "messages": [*earlier, USER, assistant(TARGETS[0])]},
+        {"system": "Count beads.", "instruction": ASKED, "history": [["Hello", "Hello!"]], "output": TARGETS[0]},
+    ):
+        assert plain_row(apart, "here")["question"] == row["question"]
+
+
+def test_of_an_answer_in_a_sentence_the_number_that_is_worked_out_or_yes_or_no_is_taken() -> None:
+    for given, rationale, answer in (
+        ("Yes, it is even.", "It ends in 8, so yes.", "Yes"),
+        ("There are 5 boxes in all.", WORK, "There are 5 boxes in all."),
+        ("She is back on the 28 of May.", WORK, "She is back on the 28 of May."),
+        ("28 beads", WORK, "28 beads"),
+    ):
+        assert plain_row({"question": ASKED, "answer": given, "rationale": rationale}, "here")["answer"] == answer
+    row = plain_row({"question": "Is 28 even?", "answer": "Yes, because it ends in 8."}, "here")
+    assert (row["answer"], row["rationale"]) == ("Yes", "because it ends in 8.")
+
+
+def test_a_program_is_worked_out() -> None:
+    report = {"pre_text": ["We report."], "table": [["", "2019"], ["cost", "$50"]], "post_text": ["Costs rose."]}
+    qa = {"question": "By how much?", "answer": "80 %", "program": "subtract(90, 50), divide(#0, 50)", "exe_ans": 0.8}
+    row = plain_row({**report, "qa": qa}, "here")
+    assert row["question"] == "We report.\n| 2019\ncost | $50\nCosts rose.\n\nBy how much?"
+    assert (row["rationale"], row["answer"]) == ("90 - 50 = 40\n40 / 50 = 0.8", 0.8)
+    for program in ("table_max(cost, none)", "divide(3, 0)", "add(#3, 1)", "print(1)"):
+        assert "rationale" not in plain_row({"question": "How much?", "program": program, "exe_ans": 3}, "here")
+
+
+def test_numbers_of_labels_become_their_names() -> None:
+    def answers(*rows: dict[str, Any]) -> tuple[str, list[str]]:
+        task, problems = rows_in_memory([{"text": f"Row {number}.", **row} for number, row in enumerate(rows)], "mine")
+        return task.answer, [problem.answer for problem in problems]
+
+    names = ["for", "open", "against"]
+    assert answers(*({"label": place, "label_text": names[place]} for place in (2, 0, 1, 0))) == (
+        "text",
+        ["against", "for", "open", "for"],
+    )
+    assert answers(*({"label": place, "label_names": names} for place in (2, 0))) == ("text", ["against", "for"])
+    assert answers({"label": 0, "label_text": "for"}, {"label": 1, "label_text": "for"}) == ("text", ["0", "1"])
+    assert answers({"answer": 0}, {"answer": 1}) == ("number", ["0", "1"])
+
+
+def test_numbers_of_labels_without_names_get_a_note(tmp_path: Path) -> None:
+    task, _ = read(tmp_path, *({"premise": "Ann sits.", "hypothesis": f"It is {n}.", "label": n % 3} for n in range(4)))
+    assert task.answer == "text"
+    (note,) = row_notes(TaskEntry(task="jsonl", train_file=str(tmp_path / "mine.jsonl")), None)
+    assert note.startswith("the answers are numbers of labels")
 
 
 def test_where_a_rationale_follows_the_thoughts_it_is_the_rationale(tmp_path: Path) -> None:
@@ -283,6 +349,17 @@ OPTIONS: list[dict[str, Any]] = [
         "answer": "chair",
     },
     {"answers": FRUIT, "label": "B"},
+    {"option_1": "apple", "option_2": "chair", "option_3": "lamp", "correct_option": "option_2"},
+    {"choices": [{"text": text, "is_correct": text == "chair"} for text in FRUIT]},
+    {"choices": FRUIT, "labels": [0, 1, 0]},
+    {"mc1_targets": {"choices": FRUIT, "labels": [0, 1, 0]}},
+    {
+        "question": {
+            "stem": "Where does one sit?",
+            "choices": [{"label": "A", "text": "apple"}, {"label": "B", "text": "chair"}, {"label": "C", "text": "lamp"}],
+        },
+        "answerKey": "B",
+    },
 ]
 
 
@@ -290,6 +367,32 @@ OPTIONS: list[dict[str, Any]] = [
 def test_options_are_read_in_every_layout(tmp_path: Path, row: dict[str, Any]) -> None:
     task, (problem,) = read(tmp_path, {"question": "Where does one sit?", **row})
     assert (task.answer, problem.answer, problem.choices) == ("option", "B", tuple(FRUIT))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"distractor1": "apple", "distractor2": "lamp"},
+        {"Incorrect Answer 1": "apple\n", "Incorrect Answer 2": "lamp", "Pre-Revision Incorrect Answer 1": "pear"},
+        {"incorrect_answers": ["lamp", "apple"]},
+        {"distractors": ["apple", "lamp"]},
+    ],
+)
+def test_wrong_options_in_columns_of_their_own_are_options(wrong: dict[str, Any]) -> None:
+    places = set[str]()
+    for number in range(12):
+        row = {"question": f"Where does Ann sit on day {number}?", "Correct Answer": "chair", **wrong}
+        task, (problem,) = rows_in_memory([row], "mine")
+        assert task.answer == "option" and sorted(problem.choices or ()) == FRUIT
+        assert (problem.choices or ())[ord(problem.answer) - 65] == "chair"
+        places.add(problem.answer)
+    assert places == {"A", "B", "C"}  # the place of the right one says nothing
+
+
+def test_several_right_options_may_be_a_list() -> None:
+    rows = [{"question": "Which?", "choices": FRUIT, "answer": answer} for answer in (["A", "C"], ["B"])]
+    task, problems = rows_in_memory(rows, "mine")
+    assert (task.answer, [problem.answer for problem in problems]) == ("text", ["A, C", "B"])
 
 
 def test_a_blank_column_among_options_is_left_out() -> None:
@@ -303,7 +406,6 @@ def test_a_blank_column_among_options_is_left_out() -> None:
 def test_columns_that_only_look_like_options_are_none() -> None:
     for row in (
         {"question": "What is the larger of a and b?", "a": 3, "b": "4", "answer": 4},
-        {"question": "What is wet?", "distractor1": "fire", "distractor2": "air", "correct_answer": "water"},
         {"question": ASKED, "answer": "28", "answer1": "28", "answer2": "27"},
         {"question": ASKED, "answer": "28 beads", "answers": ["28 beads", "28"]},
         {"question": ASKED, "answer": "many", "answer_1": "many", "answer_2": "a lot", 3: "unnamed"},
@@ -369,7 +471,7 @@ def test_a_short_answer_may_have_a_full_stop() -> None:
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"text": "a", "label": 1}, "the field question is missing; .* this has text, label; say which .* --columns"),
+        ({"comment": "a", "label": 1}, "the field question is missing; .* this has comment, label; say which .* --columns"),
         ({"question": "q", "score": 1}, "the field answer is missing; .* this has question, score"),
         ({"prompt": "q", "completion": f"{'So it goes. ' * 20}\nAnd on."}, "no answer is found in its text; end it with `####"),
         ({"prompt": "q", "completion": "4 * 8 = 32 beads. 32 - 4 = 28 are left."}, "no answer is found in its text"),
@@ -407,14 +509,14 @@ def test_columns_may_lead_into_objects_and_lists(tmp_path: Path) -> None:
     columns = {"question": "qa.question", "answer": "qa.answers.text.0", "rationale": "notes.0.text"}
     (problem,) = read(tmp_path, row, columns=columns)[1]
     assert (problem.question, problem.answer, problem.rationale) == (ASKED, "28", WORK)
-    with pytest.raises(CirfError, match=r"this has qa\.question, qa\.answers\.text, notes\.0\.by, notes\.0\.text; say which"):
-        read(tmp_path, row)
+    with pytest.raises(CirfError, match=r"this has qa\.asked, qa\.answers\.text, notes\.0\.by, notes\.0\.text; say which"):
+        read(tmp_path, {**row, "qa": {"asked": ASKED, "answers": {"text": ["28"]}}})
     with pytest.raises(CirfError, match=r"no column 'notes\.1\.text'"):
         read(tmp_path, row, columns={**columns, "rationale": "notes.1.text"})
     with pytest.raises(
-        CirfError, match=r"question is an object, expected a string; name a part of it .* question\.stem, question\.n"
+        CirfError, match=r"question is an object, expected a string; name a part of it .* question\.asked, question\.n"
     ):
-        read(tmp_path, {"question": {"stem": ASKED, "n": 1}, "answer": 7})
+        read(tmp_path, {"question": {"asked": ASKED, "n": 1}, "answer": 7})
     with pytest.raises(CirfError, match=r"answer is a list, .*; write it as one text"):
         read(tmp_path, {"question": ASKED, "answer": [1, 2]})
 

@@ -151,6 +151,10 @@ STATES = [
     ("Mammals are animals with lungs.", "animals with lungs", YES),
     ("A whale is a large mammal that lives in the sea.", "large mammal", YES),
     ("A lung is not a gill.", "not gill", YES),
+    ("Whales do not have gills.", "no gills", YES),
+    ("A lung turns air into breath.", "breath", YES),
+    ("In the sea it is a whale.", "", YES),
+    ("Breathing means that one has lungs.", "lungs", YES),
     ("The largest of them was named after Captain Ahab.", "Captain Ahab", YES),
     ("The cause of it was overcompartmentalisationalism.", "", YES),
     ("They swim far.", "", YES),
@@ -377,6 +381,7 @@ def test_a_comparison_is_a_result(step: str, result: str, problem: Problem) -> N
     ("step", "result", "problem"),
     [
         ("Hence option (b) is correct.", "B", CHANCE),
+        ("That leaves B.", "B", CHANCE),
         ("So the correct choice is b.", "B", CHANCE),
         ("Therefore (c) is the correct answer.", "C", CHANCE),
         ("Antwort B", "B", CHANCE),
@@ -405,6 +410,8 @@ def test_the_last_cell_of_a_row_and_several_options_are_results() -> None:
     assert produced("|x| + |y|", TRAIN, ()) == ""
     evens = Problem("p", "t", "Which are even?", "A, C", choices=("2", "3", "4"))
     assert produced("So the answer is A, C.", evens, ()) == "A, C"
+    animals = Problem("p", "t", "Which swim?", "A, C", choices=("whale", "cat", "eel"))
+    assert [produced(f"{name} swims.", animals, ()) for name in ("A whale", "An eel")] == ["A", "C"]
     assert produced("Hence 11 500 + 4 500 = 16 000.", SUM, ()) == "16000"
 
 

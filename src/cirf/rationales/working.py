@@ -10,11 +10,21 @@ from cirf.text.numerals import plain_numbers
 
 _TOKEN = re.compile(
     r"""(?P<number>(?:(?<![\w)\]}%.])(?<![\w)\]}%.]\s)-)?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:\s?%)?)
-    |(?P<sign>[+*×·÷/-]|\b(?:plus|minus|times|multiplied\ by|divided\ by|x|of)\b)
+    |(?P<sign>[+*×·÷/-]|(?<=\d\s):(?=\s\d)|\b(?:plus|minus|times|multiplied\ by|divided\ by|x|of)\b)
     |(?P<open>[(\[{])|(?P<close>[)\]}])|(?P<word>[a-z][\w'-]*(?:/[a-z]\w*[²³]?)?)|(?P<other>[^\s$£€¥₹])""",
     re.X | re.I,
 )
-_SIGNS = {"×": "*", "·": "*", "÷": "/", "plus": "+", "minus": "-", "times": "*", "multiplied by": "*", "divided by": "/"}
+_SIGNS = {
+    "×": "*",
+    "·": "*",
+    "÷": "/",
+    ":": "/",
+    "plus": "+",
+    "minus": "-",
+    "times": "*",
+    "multiplied by": "*",
+    "divided by": "/",
+}
 _SIGNS |= {"x": "*", "of": "*"}
 _WORDS = 3  # at most, between a number and the sign after it: "7 bags of rice + 2"
 

@@ -8,8 +8,9 @@ import csv
 import gzip
 import io
 import json
+import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -34,8 +35,11 @@ _MOST_PACKED, _SMALL = 200, 2**27  # text shrinks 3 to 30 times; what is small m
 _OTHER = {b"PK\x03\x04": "a zip archive", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd", b"SQLite": "SQLite"}
 _OBJECTS = ("choices", "options")
 _NESTED = (*_OBJECTS, "messages", "conversations", "steps", "facts", "prompt", "completion")  # lists, in CSV as text
+_TEXTS = ("question", "answer", "id")  # in CSV texts, whatever they look like
+_ARRAY = re.compile(r"""\[\s*(?:(?:'[^']*'|"[^"]*")\s*){2,}\]""")  # as NumPy prints one, without commas
 _END = "\x1e"  # a last line of our own: inside a cell, it shows that a quote is open
-_OF_A_ROW = {"question", "answer", "prompt", "problem", "instruction", "query", "messages", "conversations"}
+_ASKED = {"question", "prompt", "problem", "instruction", "query"}
+_OF_A_ROW = {*_ASKED, "answer", "messages", "conversations"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +73,8 @@ def read_row_file(path: Path, refused: Refused | None = None) -> RowFile:
                 return RowFile("row", _all(path, _parquet(path, file.read() if packed else None), True))
             if ending == ".parquet":
                 raise CirfError(f"{path}: not a Parquet file (it does not begin with PAR1); name it for what it is")
-            text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="" if ending in (".csv", ".tsv") else None)
+            encoding = "utf-16" if head.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"  # as Excel writes Unicode text
+            text = io.TextIOWrapper(file, encoding=encoding, newline="" if ending in (".csv", ".tsv") else None)
             if ending in (".csv", ".tsv"):
                 return RowFile("line", _all(path, _csv(path, text, "\t" if ending == ".tsv" else "", refused), packed))
             return _json(path, text, ending, refused, packed)
@@ -166,7 +171,9 @@ def _is_other_list(line: str) -> bool:
 
 
 def _elements(path: Path, made: Any, refused: Refused | None) -> Iterator[tuple[int, dict[str, Any]]]:
-    if isinstance(made, dict):
+    if isinstance(made, dict) and (columns := _columns(made)):
+        made = [dict(zip(made, values, strict=True)) for values in zip(*columns, strict=True)]
+    elif isinstance(made, dict):
         lists = [name for name, value in made.items() if isinstance(value, list) and value and isinstance(value[0], dict)]
         is_row = bool(_OF_A_ROW & made.keys())
         if len(lists) > 1 and not is_row:
@@ -182,10 +189,23 @@ def _elements(path: Path, made: Any, refused: Refused | None) -> Iterator[tuple[
             yield number, parse_row(json.dumps(row), where)  # for what can be read but never be written
 
 
+def _columns(made: dict[str, Any]) -> list[list[Any]]:
+    """The columns of a table written by columns, as lists or as objects with the rows' numbers; nothing of anything else."""
+    kinds = {type(value) for value in made.values()}
+    columns = (
+        [list(value.values()) if isinstance(value, dict) else value for value in made.values()]
+        if kinds in ({list}, {dict})
+        else []
+    )
+    asked = [column for name, column in zip(made, columns, strict=False) if name in _ASKED]
+    alike = len(set(map(len, columns))) == 1 and all(isinstance(text, str) for column in asked for text in column)
+    return columns if asked and alike else []
+
+
 def _csv(path: Path, file: IO[str], delimiter: str, refused: Refused | None) -> Iterator[tuple[int, dict[str, Any]]]:
     if not delimiter:
         header = file.readline(LONGEST_LINE)
-        delimiter = max(",;\t", key=header.count)
+        delimiter = max(",;\t|", key=header.count)
         file.seek(0)
     before = csv.field_size_limit(LONGEST_LINE)
     try:
@@ -224,15 +244,19 @@ def _records(path: Path, file: IO[str], delimiter: str) -> Iterator[tuple[int, l
 
 
 def _cell(name: str, text: str) -> Any:
-    """A cell's text; the list or object that it holds where the column has such."""
+    """A cell's text; the list or object that it holds where the column has such, or where it is a list of texts or objects."""
     name, opening = name.casefold(), text.lstrip()[:1]
-    if not (name in _NESTED and opening == "[") and not (name in _OBJECTS and opening == "{"):
+    if not (name not in _TEXTS and opening == "[") and not (name in _OBJECTS and opening == "{"):
         return text
+    if _ARRAY.fullmatch(text.strip()):
+        return [one or other for one, other in re.findall(r"""'([^']*)'|"([^"]*)\"""", text)]
     for read in (json.loads, ast.literal_eval):
         try:
-            return read(text)
+            value = read(text)
         except (ValueError, SyntaxError, RecursionError, MemoryError):
             continue
+        of_texts = isinstance(value, list) and value and all(isinstance(each, (str, dict)) for each in value)
+        return value if name in _NESTED or of_texts else text
     return text
 
 
@@ -245,13 +269,24 @@ def _parquet(path: Path, data: bytes | None) -> Iterator[tuple[int, dict[str, An
     number, left = 0, MOST_BYTES
     try:
         found = pyarrow.parquet.ParquetFile(path if data is None else io.BytesIO(data))
+        names = _label_names(found.schema_arrow.metadata)
         for batch in found.iter_batches(batch_size=64):
             left -= batch.nbytes
             if left < 0:
                 raise CirfError(f"{path}: unpacks to more than {MOST_BYTES:,} bytes; split it")
             for row in batch.to_pylist():
                 number += 1
+                row |= {name: each.get(row[name]) for name, each in names.items() if row.get(name) is not None}
                 yield number, {name: value for name, value in row.items() if value is not None}
     except (pyarrow.ArrowException, OSError) as error:
         first = (str(error).splitlines() or [""])[0][:100]
         raise CirfError(f"{path}: a damaged Parquet file ({first}); write or fetch it again") from None
+
+
+def _label_names(metadata: Mapping[bytes, bytes] | None) -> dict[str, dict[int, str]]:
+    """The names of the labels that a hub data set stores as numbers, by column (``ClassLabel`` of datasets)."""
+    try:
+        features = json.loads((metadata or {})[b"huggingface"])["info"]["features"]
+        return {name: dict(enumerate(each["names"])) for name, each in features.items() if each.get("_type") == "ClassLabel"}
+    except (KeyError, TypeError, AttributeError, ValueError):
+        return {}

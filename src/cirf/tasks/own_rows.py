@@ -11,6 +11,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -20,20 +21,21 @@ from cirf.records import AnswerKind, Problem
 from cirf.store.jsonl import Refused, RowError, row_numbers, sorting_out
 from cirf.store.paths import user_path
 from cirf.store.row_files import RowFile, read_row_file
-from cirf.tasks.loading.choices import by_index
+from cirf.tasks.loading.choices import are_labels, by_index, by_name
 from cirf.tasks.loading.layouts import missing, paths, plain_row, type_name, unread_columns
 from cirf.tasks.loading.unusable import Tolerance, Unusable
 from cirf.tasks.parsing.answers import normalise_text, number_value, parse_answer
 from cirf.tasks.parsing.latex import MARKED_UP, is_formula, tidy_latex
 from cirf.tasks.steps import produced
 from cirf.tasks.task import Task
-from cirf.text.numerals import has_decimal_commas, number_text, with_points
+from cirf.text.numerals import has_decimal_commas, number_text, with_points, word_value
 
-_YES_NO = {"yes": "yes", "no": "no", "true": "yes", "false": "no"}
+_YES_NO = {"yes": "yes", "no": "no", "true": "yes", "false": "no", "y": "yes", "n": "no", "t": "yes", "f": "no"}
 _MOST_CHOICES = 26
 _FORMULAS = 0.9  # share of formulas, numbers and single words from which on answers are LaTeX
 _POINT = re.compile(r"\s*-?(?:\d+\.\d{1,2}|0\.\d+)\s*")
 _FRACTION = re.compile(r"-?(?:\d+ )?\d+/\d+")
+_SCIENTIFIC = re.compile(r"-?\d[\d.]*\s?[×x*]\s?10\s?(?:\^\s?-?\d{1,2}|⁻?[⁰¹²³⁴-⁹]{1,2})")
 _LETTER_ALONE = re.compile(r"(?:(?:option|choice)\s*)?[(\[]?[A-Za-z][)\].:]*", re.I)
 _SEVERAL_LETTERS = re.compile(r"[(\[]?[A-J][)\]]?(?:(?:\s?[,;/&+]\s?|\s+and\s+|,\s?and\s)[(\[]?[A-J][)\]]?)+")
 _LOOKED_AT, _NAMED = 100, 6  # rows, to find columns that are not read, and how many of these are named
@@ -62,7 +64,7 @@ def build_task(entry: TaskEntry, data: str | None, lenient: bool = False, allowe
 
 
 def _task(name: str, kind: AnswerKind, summary: str, commas: bool) -> Task:
-    return Task(name=name, title=name, summary=summary, answer=kind, rule=produced, version=14, decimal_commas=commas)
+    return Task(name=name, title=name, summary=summary, answer=kind, rule=produced, version=15, decimal_commas=commas)
 
 
 def rows_in_memory(rows: Sequence[Mapping[str, Any]], name: str, answer: AnswerKind | None = None) -> tuple[Task, list[Problem]]:
@@ -70,6 +72,7 @@ def rows_in_memory(rows: Sequence[Mapping[str, Any]], name: str, answer: AnswerK
     ``answer``: the kind of answers; ``None``: detected from the rows. ``CirfError`` names the first row that does not fit."""
     plain = [plain_row(row, f"{name}, row {number}") for number, row in enumerate(rows)]
     by_index(list(enumerate(plain)))
+    by_name(list(enumerate(plain)))
     for number, row in enumerate(plain):
         _check(row, f"{name}, row {number}")
     commas = _in_our_notation(plain)
@@ -130,10 +133,10 @@ def infer_kind(rows: Sequence[tuple[int, Mapping[str, Any]]]) -> AnswerKind:
         several = sum(_SEVERAL_LETTERS.fullmatch(str(row["answer"]).strip()) is not None for _, row in rows)
         return "text" if several > _FEW_SEVERAL * len(rows) else "option"
     answers = [str(row["answer"]).strip() for _, row in rows]
-    if all(answer.casefold() in _YES_NO for answer in answers):
+    if all(_yes_or_no(answer) for answer in answers):
         return "yesno"
-    if all(number_value(tidy_latex(answer)) is not None for answer in answers):
-        return "number"
+    if all(_value(tidy_latex(answer)) is not None for answer in answers):
+        return "text" if are_labels(rows) else "number"
     formulas = any(map(MARKED_UP.search, answers)) and sum(map(is_formula, answers)) >= _FORMULAS * len(answers)
     return "latex" if formulas else "text"
 
@@ -141,7 +144,7 @@ def infer_kind(rows: Sequence[tuple[int, Mapping[str, Any]]]) -> AnswerKind:
 def kind_of(rows: Sequence[tuple[int, Mapping[str, Any]]], allowed: float) -> AnswerKind:
     """As `infer_kind`, but up to a share ``allowed`` of the rows may have an answer of another kind."""
     kind = infer_kind(rows)
-    if kind == "text":
+    if kind == "text" and not are_labels(rows):
         most, alike = max(lines_by_kind(rows).items(), key=lambda item: len(item[1]))
         if len(rows) - len(alike) <= allowed * len(rows):
             return most
@@ -195,6 +198,8 @@ def row_notes(entry: TaskEntry, data: str | None, allowed: float = 0.0) -> list[
         return []
     file = _read(_first_path(entry, data), [], entry.columns)
     odd = odd_rows(file.rows, allowed)
+    if are_labels(file.rows):
+        odd = "the answers are numbers of labels; write the labels' names in their place, so that a model sees what they mean"
     advice = "name one that belongs to the question or is the rationale with --columns context=... or rationale=..."
     unread = f"columns that are not read: {_listed(file.unread)}; {advice}" if file.unread else None
     return [note for note in (odd, unread) if note]
@@ -238,6 +243,7 @@ def _read(path: Path, refused: Refused | None, columns: Mapping[str, str] | None
         with sorting_out(refused):
             plain.append((line, plain_row(raw, f"{path}, {file.word} {line}", columns)))
     by_index(plain)
+    by_name(plain)
     for line, row in plain:
         with sorting_out(refused):
             _check(row, f"{path}, {file.word} {line}")
@@ -323,16 +329,31 @@ def _canonical(answer: Any, kind: AnswerKind, choices: Sequence[str] | None, whe
     if kind == "option":
         return _option(text, choices, where)
     if kind == "yesno":
-        if text.casefold() not in _YES_NO:
+        if (said := _yes_or_no(text)) is None:
             raise RowError(where, f"answer {text!r} is neither yes nor no", "answer is neither yes nor no")
-        return _YES_NO[text.casefold()]
-    value = number_value(written := " ".join(tidy_latex(text).split()))
-    if value is not None and value.denominator != 1 and _FRACTION.fullmatch(written):
-        return written  # as the rationale has it: the question may ask for a mixed number
+        return said
+    value = _value(written := " ".join(tidy_latex(text).split()))
+    if value is not None and ((value.denominator != 1 and _FRACTION.fullmatch(written)) or _SCIENTIFIC.fullmatch(written)):
+        return written  # as the rationale has it: the question may ask for a mixed number, or for scientific notation
     if value is None:
         message = f"answer {text!r} is not a number; fix it, or set answer: text for the task"
         raise RowError(where, message, "answer is not a number")
     return number_text(value)
+
+
+def _yes_or_no(answer: str) -> str | None:
+    return _YES_NO.get(answer.casefold().rstrip(".! "))
+
+
+def _value(answer: str) -> Fraction | None:
+    """The value of an answer that is a number, in digits or in words."""
+    return (
+        number_value(answer)
+        if any(map(str.isdigit, answer))
+        else spoken
+        if (spoken := word_value(answer)) is None
+        else Fraction(spoken)
+    )
 
 
 def _option(text: str, choices: Sequence[str] | None, where: str) -> str:

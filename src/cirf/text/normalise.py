@@ -23,7 +23,10 @@ Annotations = Literal["drop", "keep"]
 
 _ANNOTATION = re.compile(r"<<[^<>\n]*>>")
 _INVISIBLE = re.compile("[\u200b\u200c\u200d\u2060\ufeff]")
-_NEWLINE = re.compile("\r\n?|[\x0b\x0c\x85\u2028\u2029]|<br ?/?>")
+_NEWLINE = re.compile(
+    r"\r\n?|[\x0b\x0c\x85\u2028\u2029]|</?(?:br|step\b[^<>\n]*) ?/?>"
+    r"|(?<!\\)\\n(?=[A-Z0-9*#\s(-]|\\n|$)(?![LRV])"  # escaped twice; not \nLeftarrow
+)
 _GROUPS = re.compile(r"(?<=[0-9])[\u00a0\u2009\u202f](?=[0-9]{3}(?![0-9]))")  # a space of these would part a number
 _BLANK = re.compile(r"[^\S\n]+")
 _BLANK_LINES = re.compile(r"\n{3,}")
@@ -93,7 +96,7 @@ _SIMPLE = re.compile(r"[\w.,$%√°]+")
 _PASSES = 100  # a bound on time: each pass removes one layer of nested marks
 
 # Patterns that a pass could change; most short texts have none, and testing once is cheaper than substituting.
-_ACTIVE = r"[^\n -~]|[\\_`]|\{,|\*[*A-Za-z\"'(]|\$[^$\n]*\$|^[-*# ]| $|  |===|--\||\[asy|<br|\n{3}"
+_ACTIVE = r"[^\n -~]|[\\_`]|\{,|\*[*A-Za-z\"'(]|\$[^$\n]*\$|^[-*# ]| $|  |===|--\||\[asy|</?(?:br|step)|\n{3}"
 _ACTIVE_FOR = {"keep": re.compile(_ACTIVE, re.M), "drop": re.compile(_ACTIVE + "|<<", re.M)}
 
 

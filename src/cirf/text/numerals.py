@@ -273,13 +273,32 @@ def number_text(value: Fraction) -> str:
     return f"{'-' if top < 0 else ''}{digits[:-places]}.{digits[-places:]}"
 
 
-def word_value(text: str) -> int | None:
-    """The value of a text that is one number word, ``zero`` to ``twenty``; else ``None``."""
-    word = text.strip(" .!*\n").casefold()
-    return _WORDS.index(word) if word in _WORDS else None
-
-
 _TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
+_AT_MOST = 80  # characters of a number in words
+
+
+def word_value(text: str) -> int | None:
+    """The value of a text that is one number in words: ``seven``, ``twenty-one``, ``Two hundred and five.``; else ``None``."""
+    text = text.strip(" .!*\n").casefold()
+    words = text.replace("-", " ").split() if len(text) <= _AT_MOST else []
+    total = part = 0
+    room = 100  # below which a word may add to the one before
+    for place, word in enumerate(words):
+        if word in SCALES and word != "hundred":
+            total, part, room = total + (part or 1) * SCALES[word], 0, 100
+        elif word == "hundred" and part < 10:
+            part, room = (part or 1) * 100, 100
+        elif word == "a" and place == 0 < len(words) - 1 and words[1] in SCALES:
+            part, room = 1, 0
+        elif word in _TENS and room == 100:
+            part, room = part + 10 * (_TENS.index(word) + 2), 10
+        elif word in _WORDS and _WORDS.index(word) < (room or 1) and (room == 100 or word != "zero"):
+            part, room = part + _WORDS.index(word), 0
+        elif not (word == "and" and room == 100 and 0 < place < len(words) - 1):
+            return None
+    return total + part if words else None
+
+
 _SPOKEN = re.compile(
     rf"\b(?:(?P<tens>{'|'.join(_TENS)})(?:[ -](?P<units>{'|'.join(_WORDS[1:10])}))?|(?P<small>{'|'.join(reversed(_WORDS))}))\b",
     re.I,

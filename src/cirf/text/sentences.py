@@ -13,7 +13,7 @@ def _words(text: str) -> frozenset[str]:
 _END = re.compile(r"(?<![.!?])[.!?]+[\"'”’)\]]*(?=\s)|[。！？｡]+[\"'”’」』）\])]*(?=.)")
 _INK = re.compile(r"\S")
 _NEAR = 200  # characters on either side of a stop that are read, so that the work is linear in the line's length
-_STARTER = re.compile(r"[\"'“‘(\[]*(?:[A-Z0-9$€£¥√]|[-+][\d$]|[b-z] (?:[=<>]|is\b))|[^\W\d_a-z]")
+_STARTER = re.compile(r"[\"'“‘(\[]*(?:[A-Z0-9$€£¥√]|[-+][\d$]|[b-z] (?:[=<>]|is\b)|[a-j]\) )|[^\W\d_a-z]")
 _OPENER = re.compile(
     r"(?:Of|The|He|She|It|So|In|This|That|These|They|There|Then|We|If|Therefore|Thus|Hence|However|But|And|An|Since|After|Before|When|To|For|At|On|"
     r"Each|Now|Next|Finally|Because|Also|Both|All|Only|Among|From|His|Her|Its|Their)\b"

@@ -1,12 +1,13 @@
 """Marks that number the steps of a rationale, and letters that head its options. All texts here are in plain form.
 
-Ordinal marks, best first: ``Step k`` at the start of a line; ``k.``, ``k)``, ``(k)``, ``k:`` at the start of a line; the
-same within a line after a sentence's end; ``First, ... Second, ...``. A series counts up by one from 1 (``Step`` may
-start anywhere, skip and repeat a number; lines may skip where all their numbers rise), so a stray ``No. 4`` or a line that begins
-with ``3.5`` is no mark. A list within an item is a part of it, whether indented or numbered from 1 again.
+Ordinal marks, best first: ``Step k`` at the start of a line; ``k.``, ``k)``, ``(k)``, ``k:`` at the start of a line; the same
+within a line after a sentence's end; ``①``, ``第一步``; ``First, ... Second, ...``. A series counts up by one from 1 (``Step``
+may start anywhere, skip and repeat a number; lines may skip where all their numbers rise), so a stray ``No. 4`` or a line
+that begins with ``3.5`` is no mark. A list within an item is a part of it, whether indented or numbered from 1 again.
 """
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -21,6 +22,8 @@ _STEP_BODY = rf"(?:\d{{1,3}}[.)][ ]+)?{_STEP}[ ]?#?{_NUMBER}"
 _LINE_STEP = re.compile(rf"^{_STEP_BODY}(?:[ ]?[:.)\-–—]+(?=\s|\(|$)[ ]?|[ ]?$|[ ](?=[A-Z(]))", re.I | re.M)
 _BARE_STEP = re.compile(rf"(?i:{_STEP})[ ]?#?\w+[ ]$")
 _INLINE_STEP = re.compile(rf"(?:(?<=[.!?:;)\]][ ])|^){_STEP_BODY}[:.)]+(?=\s)", re.I | re.M)
+_SIGNS = re.compile(r"([\u2460-\u2473]|\d(?=\ufe0f?\u20e3))(?:\ufe0f?\u20e3)?[ ]?")  # a number in a circle or on a key
+_COUNTED = re.compile(r"(?:(?<=[。；;.][ ])|(?<=[。；;])|^)第([一二三四五六七八九十]|\d{1,2})步[ ]?[:：，,、]?[ ]?", re.M)
 _LINE_STYLES = {
     "dot": re.compile(r"^(\d{1,2})\.(?=\s|$)[ ]?", re.M),
     "close": re.compile(r"^(\d{1,2})\)(?=\s|$)[ ]?", re.M),
@@ -31,6 +34,8 @@ _INLINE_STYLES = {
     "dot": re.compile(r"(?:(?<=[.!?:;][ ])(?<!\b[Nn]o\.[ ])(?<!\bFig\.[ ])(?<!\bEq\.[ ])|^)(\d{1,2})\.[ ](?=[\"'(]?[A-Z])", re.M),
     "close": re.compile(r"(?:(?<=[.!?:;,][ ])|(?<=and[ ])|^)(\d{1,2})\)[ ](?=[\"'(]?[A-Za-z])", re.M),
     "paren": re.compile(r"(?:(?<=[.!?:;,][ ])|(?<=and[ ])|^)\((\d{1,2})\)[ ](?=[\"'(]?[A-Za-z])", re.M),
+    "sign": _SIGNS,
+    "counted": _COUNTED,
 }
 _ORDER = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
 _ORDER_WORD = re.compile(
@@ -159,7 +164,9 @@ def _found(pattern: re.Pattern[str], text: str) -> list[Mark]:
 
 
 def _value(number: str) -> int:
-    return int(number) if number.isdigit() else _WORDS.index(number.casefold()) + 1
+    if number.isdecimal():
+        return int(number)
+    return int(unicodedata.numeric(number)) if len(number) == 1 else _WORDS.index(number.casefold()) + 1
 
 
 def _order_words(text: str) -> tuple[Mark, ...]:

@@ -1,12 +1,14 @@
 """The options of a row, in the layouts that people and tools write them: each comes to a list of texts.
 
 "choices": ["apple", "chair"], ["A) apple", "B) chair"], {"label": ["A", "B"], "text": [...]}, {"A": "apple", "B": "chair"},
-    [{"key": "A", "value": "apple"}, ...]
+    [{"key": "A", "value": "apple"}, ...], [{"text": "apple", "is_correct": true}, ...], beside "labels": [1, 0]
 "options": as choices, or "a ) apple , b ) chair" columns A, B, ...; option_a, option_b, ...; opa, opb, ...; choice1, choice2, ...
 "question": "Which is a fruit?\nA) apple\nB) chair", with a letter as answer
+"distractor1": "chair", "Incorrect Answer 1": "chair", "distractors": ["chair"], beside the right option's text as answer
 """
 
 import contextlib
+import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -24,6 +26,40 @@ _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _FEWEST = 2
 _LISTS = ("answers", "endings", "answer_choices", "candidates", "alternatives")
 _LABELS, _TEXTS = ("label", "key", "id", "letter"), ("text", "value", "content", "option")
+_WRONG = re.compile(r"(?:distractor|(?:incorrect|wrong)(?:answer|option|choice)?)s?\d?")
+_FLAG = re.compile(r"(?:is_?)?(?:correct|right|answer)", re.I)
+_LABEL_NAMES = re.compile(
+    r"(?:label|class|category|gold|answer)_?(?:text|names?|str|string|words?|list|description)|labels|classes", re.I
+)
+
+
+def judged(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The ``choices`` and the ``answer`` of options that say which of them are right: by a flag each
+    (``{"text": ..., "is_correct": true}``) or by ``labels``, here or in an object (TruthfulQA's); nothing for other options."""
+    given = row.get("choices") or row.get("options")
+    inside = next(
+        (each for name, each in row.items() if isinstance(each, Mapping) and {"choices", "labels"} <= each.keys()), None
+    )
+    given, flags = (given, row.get("labels")) if inside is None else (inside["choices"], inside["labels"])
+    if isinstance(given, list) and given and all(isinstance(each, Mapping) for each in given):
+        flags = [next((value for name, value in each.items() if _FLAG.fullmatch(str(name))), None) for each in given]
+    if row.get("answer") is not None or not isinstance(given, list) or not isinstance(flags, list) or len(flags) != len(given):
+        return {}
+    right = [chr(65 + place) for place, flag in enumerate(flags) if flag in (True, 1)]
+    return {"choices": given, "answer": ", ".join(right)} if right and all(flag in (0, 1) for flag in flags) else {}
+
+
+def _with_wrong(row: Mapping[str, Any]) -> list[str]:
+    """The right option and the wrong ones of columns that hold these apart, in an order drawn by their texts."""
+    named = {name: value for name, value in row.items() if _WRONG.fullmatch(re.sub(r"[\s_-]+", "", str(name).casefold()))}
+    wrong = [
+        str(each).strip()
+        for value in named.values()
+        for each in (value if isinstance(value, list) else [value])
+        if _is_plain(each)
+    ]
+    found = [str(row.get("answer")).strip(), *filter(None, wrong)]
+    return sorted(found, key=lambda text: hashlib.sha256(f"{row.get('question')}{text}".encode()).digest()) if named else []
 
 
 def with_choices(row: dict[str, Any], where: str) -> dict[str, Any]:
@@ -31,18 +67,20 @@ def with_choices(row: dict[str, Any], where: str) -> dict[str, Any]:
     and its options are in a form that is not read, or where it is the label of one option and the text of another."""
     given = _given(row)
     labels: list[str] = []
-    if given is None:
+    if in_columns := given is None:
         labels, found = _in_columns(row, where)
     else:
         labels, found = _texts(given)
     if not found:
-        found = _in_question(row) if not given else []
+        found = _with_wrong(row) or _in_question(row) if not given else []
     answer = str(row.get("answer", "")).strip()
     if not found:
         if given and row.get("choices") is None and _LETTER.fullmatch(answer):
             message = "its options are in a form that is not read; write them as a list of texts in choices"
             raise RowError(where, message, "its options are in a form that is not read")
         return row
+    if in_columns and len(answer) > 1 and str(row.get(answer)).strip() in found:  # "option_2"
+        answer = row["answer"] = str(row[answer]).strip()
     labels = [label.strip().strip("().:").casefold() for label in labels]
     if labels and sorted(labels) == [chr(97 + place) for place in range(len(found))]:
         found = [text for _, text in sorted(zip(labels, found, strict=True))]
@@ -56,7 +94,7 @@ def with_choices(row: dict[str, Any], where: str) -> dict[str, Any]:
 
 
 def has_options(row: Mapping[str, Any]) -> bool:
-    return bool(_given(row) or _in_columns(row)[1])
+    return bool(_given(row) or _in_columns(row)[1] or _with_wrong(row))
 
 
 def _given(row: Mapping[str, Any]) -> Any:
@@ -84,6 +122,31 @@ def by_index(rows: Sequence[tuple[int, dict[str, Any]]]) -> None:
     for row, place, size in zip(indexed, known, sizes, strict=True):
         if from_one <= place < size + from_one:
             row["answer"] = chr(65 + place - from_one)
+
+
+def by_name(rows: Sequence[tuple[int, dict[str, Any]]]) -> None:
+    """Answers that are the numbers of labels become the labels' names, where a column has these: each row's (``label_text``) or,
+    counted from 0, all of them (``label_names``)."""
+    numbered = [(row, place) for _, row in rows if not row.get("choices") and (place := _place(row)) is not None]
+    if len(numbered) < len(rows):
+        return
+    for column in [name for name in (numbered[0][0] if numbered else ()) if _LABEL_NAMES.fullmatch(str(name))]:
+        named: dict[int, set[str]] = {}
+        for row, place in numbered:
+            value = row.get(column)
+            name = value[place] if isinstance(value, list) and place < len(value) else value
+            named.setdefault(place, set()).add(name.strip() if isinstance(name, str) else "")
+        names = {place: next(iter(each)) for place, each in named.items() if len(each) == 1}
+        if len(names) == len(named) == len({*names.values()} - {""}) and not any(map(_NUMBER.fullmatch, names.values())):
+            for row, place in numbered:
+                row["answer"] = names[place]
+            return
+
+
+def are_labels(rows: Sequence[tuple[int, Mapping[str, Any]]]) -> bool:
+    """Whether the answers are numbers of labels without names: a few whole numbers from a column ``label``."""
+    places = {_place(row) for _, row in rows if "label" in row and row["label"] == row["answer"] and not row.get("choices")}
+    return 1 < len(places) <= 10 and None not in places and all(row.get("label") == row["answer"] for _, row in rows)
 
 
 def _place(row: Mapping[str, Any]) -> int | None:

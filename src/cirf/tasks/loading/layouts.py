@@ -3,7 +3,7 @@ r"""Converts common layouts of rows to one: ``question``, ``answer``, ``rational
 Recognised by their fields, in this order::
 
     question, answer, rationale                          unchanged
-    messages (also ShareGPT's conversations)             the last turn of the assistant is the target, what precedes the question
+    messages (conversations, contents, input and output) the last turn of the assistant is the target, what precedes the question
     prompt, problem, instruction (with input), query     the question
     context, passage, body, table, ...                   what comes before the question
     completion, response, output, solution, target       the target; with an ``answer``, the rationale
@@ -11,48 +11,66 @@ Recognised by their fields, in this order::
     steps or facts (lists), cot, reasoning, explanation  the rationale
     choices, options, columns A, B, ...                  the options (`cirf.tasks.loading.choices`)
 
-Names are read without regard to case, blanks and underscores. Of a target, and of an ``answer`` with its working in front
-(GSM8K's), the answer and the rationale are distinguished by `cirf.tasks.loading.targets`.
+Names are read without regard to case, blanks and underscores, also those in an object that holds the question (``qa``). Of a
+target, and of an ``answer`` with its working in front (GSM8K's), the answer and the rationale are distinguished by
+`cirf.tasks.loading.targets`.
 """
 
 import contextlib
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
 from cirf.store.jsonl import RowError
-from cirf.tasks.loading.choices import has_options, with_choices
-from cirf.tasks.loading.targets import LAST_LINE, is_bare_answer, split_answer
+from cirf.tasks.loading.choices import has_options, judged, with_choices
+from cirf.tasks.loading.targets import LAST_LINE, OPENS, from_sentence, is_bare_answer, split_answer, worked_program
 from cirf.tasks.parsing.anchors import anchors, states_answer_only
-from cirf.tasks.parsing.answers import number_value
+from cirf.tasks.parsing.answers import normalise_text, number_value
 from cirf.tasks.parsing.thoughts import split_thoughts
 from cirf.tasks.steps import worked_out
 
-_QUESTIONS = ("prompt", "problem", "instruction", "query", "input", "statement", "claim", "question_stem")
+_QUESTIONS = (
+    *("prompt", "problem", "instruction", "query", "input", "statement", "claim", "question_stem"),
+    *("stem", "goal", "ctx", "sentence", "text"),
+)
 _CONTEXTS = ("context", "passage", "hint", "body", "article", "story", "theory", "document", "paragraph", "table")
-_TARGETS = ("completion", "response", "output", "solution", "target", "generated_solution", "chosen")
+_REPORT = ("pre_text", "table", "post_text")  # FinQA's: all of them
+_TARGETS = (
+    *("completion", "response", "output", "solution", "target", "generated_solution", "chosen"),
+    *("attempt", "deepseek_solution"),
+)
 _ANSWERS = (
     *("final_answer", "answer_key", "correct_answer", "correct_option", "correct"),
     *("gold", "final_decision", "final", "label", "cop", "expected_answer", "ground_truth"),
     *("answer_idx", "answer_index", "correct_idx", "correct_index", "correct_answer_index", "correct_choice"),
+    *("answers", "exe_ans"),
 )
-_THOUGHTS = ("cot", "reasoning_content", "reasoning", "explanation", "chain_of_thought", "thinking", "thought")
-_RATIONALES = (*_THOUGHTS, "long_answer", "exp")
+_RATIONALES = (
+    *("cot", "reasoning_content", "reasoning", "explanation", "chain_of_thought", "thinking", "thought", "long_answer", "exp"),
+    *("reason", "justification", "reasoning_steps", "solution_steps", "reasoning_trace", "thought_process", "thoughts"),
+    *("worked_solution", "working", "analysis", "derivation", "explanation_1", "deepseek_reasoning", "thinking_trajectories"),
+    "support",
+)
 _STEPS = ("steps", "facts")
 _JUDGEMENTS = ("correct", "label")  # of a solution, where there is one and the value is true, false, 1 or 0
 _VERDICTS = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
 _FIELDS = ("question", "answer", "rationale", "choices", "options", "id", "premise", "hypothesis")
-_TURNS = ("messages", "conversations")
-_NAMES = (*_FIELDS, *_QUESTIONS, *_CONTEXTS, *_TARGETS, *_ANSWERS, *_RATIONALES, *_STEPS, *_TURNS)
+_TURNS = ("messages", "conversations", "conversation", "contents", "dialog", "dialogue", "turns")
+_SYSTEM = ("system", "system_prompt", "system_instruction")
+_NAMES = (*_FIELDS, *_QUESTIONS, *_CONTEXTS, *_REPORT, *_TARGETS, *_ANSWERS, *_RATIONALES, *_STEPS, *_TURNS, *_SYSTEM, "program")
 _KNOWN = {name.replace("_", ""): name for name in _NAMES}
 _NAMED = 12  # names of columns in a message
 _SENTENCE, _READ = 4, 0.5  # mean words of a column with texts, and the share of their pairs from which on it counts as read
 _PARTS = ("reasoning_content", "reasoning", "thinking")  # of a turn, and types of the parts of its content
 _ROLES = {"human": "user", "gpt": "assistant", "model": "assistant", "bot": "assistant", "developer": "system"}
+_BY, _SAYS = ("role", "from", "speaker", "author"), ("content", "value", "parts", "text")  # who says a turn, and what
+_PAIR = (("system", "system"), ("user", "input"), ("assistant", "output"))
+_ASKED, _ASKED_TURNS = ("question", "premise", *_QUESTIONS), ("prompt", "input")
+_NO_TEXT = re.compile(r"\W*\d*\W*|(?i:positive|negative|neutral|true|false)")  # a step's number or rating
 
 
 def plain_row(
@@ -69,9 +87,11 @@ def plain_row(
         target, row["answer"] = row["answer"], row["final_answer"]
     if row.get("rationale") is None:
         steps, facts = map(_lines, map(row.get, _STEPS))
-        summary = _text(row, _RATIONALES)
+        summary, worked = _text(row, _RATIONALES), worked_program(str(row.get("program")))
         if steps is not None:
             row["rationale"] = steps
+        elif worked is not None and _is_value(row.get("exe_ans")):
+            row |= {"rationale": worked, "answer": row["exe_ans"]}
         elif summary is not None and target is not None:
             target = f"<think>{summary}</think>{target}"
         elif summary is not None:
@@ -91,19 +111,25 @@ def plain_row(
             row["rationale"] = target
     elif row.get("rationale") is None and _is_text(row.get("answer")) and _has_working(row["answer"]):
         row["rationale"], row["answer"] = split_answer(row["answer"])
+    elif row.get("answer") is None and _is_text(row.get("rationale")) and all(found := split_answer(row["rationale"])):
+        row["rationale"], row["answer"] = found
     if row.get("rationale", "") is None:
         del row["rationale"]
     for field in ("question", "answer") if answered else ():
         if field not in row:
             raise missing(raw, field, where)
+    if _is_text(row.get("answer")) and _is_text(row.get("rationale")) and not has_options(row):
+        row["answer"] = from_sentence(row["answer"], row["rationale"])
     named = columns or {}
     wanted = "context" in named or "question" not in named
     sources = ("context",) if "context" in named else (*_CONTEXTS, "premise")
     context = _context(row, sources) if wanted and _is_text(row.get("question")) else None
     if context is None and "context" in named and row["context"] is not None:
         raise RowError(where, f"{named['context']} is no text and no list of texts", "its context is no text")
-    if context is not None and context.strip() not in row["question"]:
-        row["question"] = f"{context.strip()}\n\n{row['question']}"
+    system = _system(row) if wanted and not _conversed(row) else None
+    for before in filter(None, (context, system)):
+        if before.strip() not in row["question"]:
+            row["question"] = f"{before.strip()}\n\n{row['question']}"
     return with_choices(row, where)
 
 
@@ -127,6 +153,10 @@ def _answer(row: Mapping[str, Any], target: str | None, where: str | None) -> An
 def _context(row: Mapping[str, Any], names: Sequence[str]) -> str | None:
     """What comes before a question: a text, texts, the rows of a table, PubMedQA's ``{"contexts": [...]}``, or HotpotQA's titles
     with sentences."""
+    if "pre_text" in row and "table" in names:
+        return "\n".join(
+            filter(None, (_context({**row, "pre_text": row[part]}, ("pre_text",)) for part in _REPORT if part in row))
+        )
     for name in names:
         value = row.get(name)
         value = value.get("contexts", _titled(value)) if isinstance(value, Mapping) else value
@@ -154,10 +184,20 @@ def _titled(given: Mapping[str, Any]) -> list[str] | None:
 
 
 def _lines(value: Any) -> str | None:
-    """A list of texts as lines; ``None`` of anything else."""
-    if not isinstance(value, list) or not value or not all(map(_is_text, value)):
+    """A list as lines, be it of texts or of objects with texts (``{"step": 1, "thought": ...}``), or an object that numbers its
+    texts (``step_1``, ``step_2``); ``None`` of anything else."""
+    if isinstance(value, Mapping) and all(str(name)[-1:].isdigit() for name in value):
+        value = list(value.values())
+    if not isinstance(value, list):
         return None
-    return "\n".join(line.strip() for line in value)
+    lines = [
+        " ".join(part.strip() for part in each.values() if _is_text(part) and not _NO_TEXT.fullmatch(part))
+        if isinstance(each, Mapping)
+        else each.strip()
+        for each in value
+        if isinstance(each, (str, Mapping))
+    ]
+    return "\n".join(lines) if value and len(lines) == len(value) and all(lines) else None
 
 
 def _is_long(answer: Any) -> bool:
@@ -165,7 +205,7 @@ def _is_long(answer: Any) -> bool:
 
 
 def _has_working(answer: str) -> bool:
-    if split_thoughts(answer)[0] or "####" in answer:
+    if split_thoughts(answer)[0] or "####" in answer or OPENS.match(answer):
         return True
     if _is_long(answer) and worked_out(answer):
         return number_value(split_answer(answer)[1] or "") is not None
@@ -175,6 +215,8 @@ def _has_working(answer: str) -> bool:
 
 def _renamed(raw: Mapping[str, Any], where: str, columns: Mapping[str, str]) -> dict[str, Any]:
     row = _spelled(raw)
+    if not columns and not any(isinstance(row.get(name), (str, list)) for name in (*_ASKED, *_TURNS)):
+        row = _unfolded(row)
     for field, column in columns.items():
         value = raw[column] if column in raw else _inside(raw, column)
         if value is None and column not in raw:
@@ -182,6 +224,16 @@ def _renamed(raw: Mapping[str, Any], where: str, columns: Mapping[str, str]) -> 
             raise RowError(where, message, f"no column {column!r}")
         row[field] = value
     return _opened(row)
+
+
+def _unfolded(row: dict[str, Any]) -> dict[str, Any]:
+    """A row whose question is in an object, with the fields of that beside its own: ``{"qa": {"question": ...}}``."""
+    for name, value in row.items():
+        if isinstance(value, Mapping) and _KNOWN.get(_squeezed(name), "question") in _ASKED:
+            inner = _spelled(value)
+            if any(isinstance(inner.get(each), (str, list)) for each in (*_ASKED, *_TURNS)):
+                return inner | {other: each for other, each in row.items() if each is not value}
+    return row
 
 
 def _inside(value: Any, path: str) -> Any:
@@ -212,6 +264,7 @@ def unread_columns(rows: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) 
         read = {pair for field in ("question", "answer", "rationale", "choices") for pair in _pairs(_joined(plain.get(field)))}
         for name, value in raw.items():
             settled = name in ("choices", "options") and plain.get("choices")
+            settled = settled or (name in ("program", "answer", *_TARGETS) and plain.get("rationale"))
             if (pairs := _pairs(text := _joined(value))) and not settled:
                 texts.setdefault(name, set()).add(text)
                 shares.setdefault(name, []).append(sum(pair in read for pair in pairs) / len(pairs))
@@ -232,21 +285,34 @@ def _pairs(text: str) -> list[tuple[str, str]]:
 
 def _opened(row: dict[str, Any]) -> dict[str, Any]:
     """The row with conversations as lists, which may be JSON text or a single turn, a list of lines as one rationale, and a lone
-    answer in a list as an answer."""
+    answer in a list, or the letters of several right options, as an answer."""
+    row |= judged(row)
     for name in ("answer", *_ANSWERS):
         value = row.get(name)
-        if isinstance(value, list) and len(value) == 1 and _is_value(value[0]):
-            row[name] = value[0]
-    for name in (*_TURNS, "prompt", "completion", "chosen"):
+        if isinstance(value, Mapping):  # TriviaQA's value and aliases, SQuAD's texts, DROP's spans
+            inner = next((value[part] for part in ("value", "text", "spans") if part in value), None)
+            value = (
+                inner[:1]
+                if isinstance(inner, list) and "answer_start" in value
+                else inner
+                if isinstance(inner, list)
+                else [inner]
+            )
+        if isinstance(value, list) and value and all(map(_is_value, value)):
+            if len({normalise_text(str(each)) for each in value}) == 1:
+                row[name] = value[0]
+            elif has_options(row) and all(str(each).isalpha() and len(str(each)) == 1 for each in value):
+                row[name] = ", ".join(value)
+    for name in (*_TURNS, *_ASKED_TURNS, *_TARGETS):
         value = row.get(name)
         if isinstance(value, str) and value.lstrip().startswith('[{"'):
             with contextlib.suppress(ValueError, RecursionError):
                 row[name] = json.loads(value)
         elif isinstance(value, Mapping):
             row[name] = [value]
-    for name in ("rationale", *_RATIONALES):
+    for name in ("rationale", *_RATIONALES, *_TARGETS):
         value = row.get(name)
-        if (lines := _lines(value)) is not None:
+        if not _are_turns(value) and (lines := _lines(value)) is not None:
             row[name] = lines
     return row
 
@@ -255,9 +321,13 @@ def _spelled(raw: Mapping[str, Any]) -> dict[str, Any]:
     """The row with the names that are read here in our spelling too: ``Final Answer`` as ``final_answer``."""
     row = dict(raw)
     for name, value in raw.items():
-        if (known := _KNOWN.get(re.sub(r"[\s_-]+", "", str(name)).casefold())) is not None and known not in raw:
+        if (known := _KNOWN.get(_squeezed(name))) is not None and known not in raw:
             row.setdefault(known, value)
     return row
+
+
+def _squeezed(name: Any) -> str:
+    return re.sub(r"[\s_-]+", "", str(name)).casefold()
 
 
 def _names(row: Mapping[str, Any]) -> str:
@@ -281,14 +351,16 @@ def _target(row: dict[str, Any], where: str) -> str | None:
     if _is_text(row.get("premise")) and _is_text(row.get("hypothesis")):
         row["question"] = f"Premise: {row['premise']}\nHypothesis: {row['hypothesis']}"
         return _text(row, _TARGETS)
-    turns = next((row[name] for name in _TURNS if isinstance(row.get(name), list)), None)
-    prompt, completion = row.get("prompt"), row.get("completion") or row.get("chosen")
+    turns = _conversed(row)
+    prompt = next((row[name] for name in _ASKED_TURNS if isinstance(row.get(name), list)), None)
+    completion = next((row[name] for name in _TARGETS if _is_text(row.get(name)) or _are_turns(row.get(name))), None)
     if turns is None and isinstance(completion, list) and any(_role(turn) == "user" for turn in completion):
         turns = completion
-    elif turns is None and isinstance(prompt, list):
+    elif turns is None and prompt is not None:
         turns = prompt + (completion if isinstance(completion, list) else [{"role": "assistant", "content": completion}])
     if turns is not None:
-        row["question"], target = _conversation(turns, where)
+        system = _system(row)
+        row["question"], target = _conversation([*([{"role": "system", "content": system}] if system else []), *turns], where)
         return target
     name = next((name for name in _QUESTIONS if _is_text(row.get(name))), None)
     if name is None:
@@ -298,7 +370,24 @@ def _target(row: dict[str, Any], where: str) -> str | None:
         row["question"] = f"{row[name]}\n\n{row['input']}"
     if isinstance(completion, list):
         return _conversation([{"role": "user", "content": row["question"]}, *completion], where)[1]
+    if isinstance(row.get("history"), list) and row["history"]:  # pairs of what was asked and answered before
+        before = [{"input": pair[0], "output": pair[1]} for pair in row["history"] if isinstance(pair, list) and len(pair) == 2]
+        row["question"] = _conversation([*before, {"input": row["question"], "output": "-"}], where)[0]
     return _text(row, _TARGETS)
+
+
+def _are_turns(value: Any) -> bool:
+    return isinstance(value, list) and any(_role(turn) for turn in value)
+
+
+def _conversed(row: Mapping[str, Any]) -> list[Any] | None:
+    return next((row[name] for name in _TURNS if isinstance(row.get(name), list)), None)
+
+
+def _system(row: Mapping[str, Any]) -> str | None:
+    """The system prompt in a column of its own, a text or a turn."""
+    given = next((row[name] for name in _SYSTEM if row.get(name)), None)
+    return _turn({"role": "system", **given}, "")[1] if isinstance(given, Mapping) else given if _is_text(given) else None
 
 
 def _text(row: Mapping[str, Any], names: Sequence[str]) -> str | None:
@@ -323,7 +412,8 @@ def _is_text(value: Any) -> bool:
 
 def _conversation(turns: Sequence[Any], where: str) -> tuple[str, str]:
     """The question and the target of a conversation, thoughts in tags."""
-    turns_given, said = turns, [_turn(turn, where) for turn in turns]
+    turns_given = list(_parted(turns))
+    said = [_turn(turn, where) for turn in turns_given]
     last = next((index for index in range(len(said) - 1, -1, -1) if said[index][0] == "assistant"), None)
     if last is None:
         raise RowError(where, "the conversation has no turn of the assistant; add the answer, or leave the row out")
@@ -332,32 +422,50 @@ def _conversation(turns: Sequence[Any], where: str) -> tuple[str, str]:
     if not asked:
         raise RowError(where, "the conversation has no turn of the user before the assistant's last")
     summary = [text for role, text in before if role == "system"]
-    turns = asked[0][1] if len(asked) == 1 else "\n".join(f"{role.capitalize()}: {text}" for role, text in asked)
+    question = asked[0][1] if len(asked) == 1 else "\n".join(f"{role.capitalize()}: {text}" for role, text in asked)
     if not said[last][1]:
         given = turns_given[last]
         parts = given["content"] if isinstance(given.get("content"), list) else []
-        thinks = _text(given, _PARTS) or any(isinstance(part, Mapping) and part.get("type") in _PARTS for part in parts)
+        thinks = _text(given, _PARTS) or any(isinstance(part, Mapping) and _is_thought(part) for part in parts)
         raise RowError(where, f"the assistant's last turn {'has thoughts but no answer' if thinks else 'is empty'}")
-    return "\n\n".join([*summary, turns]), said[last][1]
+    return "\n\n".join([*dict.fromkeys(summary), question]), said[last][1]
+
+
+def _parted(turns: Sequence[Any]) -> Iterator[Any]:
+    """Turns one by one, where an object may hold both (``{"input": ..., "output": ...}``), or the reasoning before an answer
+    (``{"type": "reasoning", "summary": [...]}``)."""
+    thought = None
+    for turn in turns:
+        if isinstance(turn, Mapping) and _is_text(turn.get("input")) and _is_text(turn.get("output")):
+            yield from ({"role": role, "content": turn[name]} for role, name in _PAIR if _is_text(turn.get(name)))
+        elif isinstance(turn, Mapping) and turn.get("type") == "reasoning":
+            parts = [*(turn.get("summary") or ()), *(turn.get("content") or ())]
+            thought = "\n".join(part["text"] for part in parts if isinstance(part, Mapping) and _is_text(part.get("text")))
+        else:
+            yield {**turn, "reasoning_content": thought} if thought and _role(turn) == "assistant" else turn
 
 
 def _role(turn: Any) -> str | None:
     """Who says a turn of a conversation; ``None`` of anything else."""
-    role = turn.get("role", turn.get("from")) if isinstance(turn, Mapping) else None
+    role = next((turn[name] for name in _BY if name in turn), None) if isinstance(turn, Mapping) else None
     return _ROLES.get(role.casefold(), role.casefold()) if isinstance(role, str) else None
 
 
 def _turn(turn: Any, where: str) -> tuple[str, str]:
     if (role := _role(turn)) is None:
         raise RowError(where, "a turn of the conversation is not an object with role and content")
-    content = turn.get("content", turn.get("value"))
+    content = next((turn[name] for name in _SAYS if name in turn), None)
     thoughts: list[str] = []
     if isinstance(content, list):
-        parts = [part for part in content if isinstance(part, Mapping)]
-        thoughts = [thought for part in parts if part.get("type") in _PARTS if (thought := _text(part, ("text", *_PARTS)))]
-        content = "".join(str(part.get("text") or "") for part in parts if part.get("type") not in _PARTS)
+        parts = [{"text": part} if isinstance(part, str) else part for part in content if isinstance(part, (str, Mapping))]
+        thoughts = [thought for part in parts if _is_thought(part) if (thought := _text(part, ("text", *_PARTS)))]
+        content = "".join(str(part.get("text") or "") for part in parts if not _is_thought(part))
     if content is not None and not isinstance(content, str):
         raise RowError(where, "the content of a turn is not a text")
     text = (content or "").strip()
     thought = _text(turn, _PARTS) or "\n".join(thoughts) or None
     return role, f"<think>{thought}</think>{text}" if thought is not None and role == "assistant" and text else text
+
+
+def _is_thought(part: Mapping[str, Any]) -> bool:
+    return part.get("type") in _PARTS or part.get("thought") is True

@@ -6,12 +6,14 @@ these has the answer that it opens with (*Yes, ...*), that it is as a whole if i
 """
 
 import re
+from collections.abc import Sequence
+from fractions import Fraction
 
 from cirf.tasks.parsing.anchors import ENCLOSED, SENTENCE_END, anchors, first_sentence, last_sentence, states_answer_only
-from cirf.tasks.parsing.numeric import parse_number
+from cirf.tasks.parsing.numeric import number_value, parse_number
 from cirf.tasks.parsing.texts import bare_quantity, tidy
 from cirf.tasks.parsing.thoughts import split_thoughts, unwrapped
-from cirf.tasks.steps.calculations import CONCLUDES
+from cirf.tasks.steps.calculations import CONCLUDES, numbers_in, worked_out
 from cirf.text.normalise import normalise
 from cirf.text.numerals import find_numbers, number_text, plain_numbers
 
@@ -19,7 +21,7 @@ LAST_LINE = re.compile(r"\n([^\n]+)\s*\Z")
 _LONGEST_ANSWER = 80  # characters of a target that is taken for a bare answer
 _LONGEST_TITLE = 2  # words before a full stop that ends no sentence: Dr. No, St. Louis
 _FEW_WORDS = 6  # behind a label; more are a sentence
-_OPENS = re.compile(  # not "No. of apples: 3", nor "Yes, let's see."
+OPENS = re.compile(  # not "No. of apples: 3", nor "Yes, let's see."
     r"\W{0,3}(yes|no|true|false)\b(?!\.\s*(?:of\b|\d))(?!\W{1,4}(?:let|wait)\b)\**(?:[.,:;!]|\s[-–—])\**(?=\s+\S)", re.I
 )
 _LABEL = re.compile(
@@ -45,6 +47,12 @@ _SAYS = re.compile(r"(?:we|i|it|they|he|she|you|there|this|that)(?:['’]\w+)?\s
 _SEVERAL = re.compile(r"=.*\bor\b|\bor\b.*=")
 _SUM = re.compile(r"\d[^=]*\s[-+*/×÷]\s[^=]*\d")
 _CLAUSE = re.compile(r"that\s", re.I)
+_SENTENCE = re.compile(r"(?:[^\W\d_]\S*\s+){2}.*[.!*]\s*", re.S)
+_MORE_THAN_A_NUMBER = re.compile(  # a date or a time of day
+    r"\d\s?[ap]\.?m\b|\b(?:january|february|march|april|may|june|july|august|september|october|november|december)\b", re.I
+)
+_CALL = re.compile(r"\s*(add|subtract|multiply|divide|exp|greater)\(([^(),]+),([^(),]+)\)\s*(?:,|$)")
+_SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/", "exp": "^", "greater": ">"}
 
 
 def split_answer(text: str) -> tuple[str | None, str | None]:
@@ -54,7 +62,7 @@ def split_answer(text: str) -> tuple[str | None, str | None]:
     tagged = rest != said.strip()
     summary = [tidy(text if kind in ENCLOSED else first_sentence(text).rstrip("! *")) for kind, text in anchors(rest)]
     answer = next(filter(None, reversed(summary)), None)
-    if answer is None and not thought and (opened := _OPENS.match(rest.strip())):
+    if answer is None and not thought and (opened := OPENS.match(rest.strip())):
         return rest.strip()[opened.end() :].strip() or None, opened[1]
     if answer is None and is_bare_answer(rest.strip()):
         label = _LABEL.match(rest.strip())
@@ -128,3 +136,45 @@ def _without_answer(text: str) -> str:
         return text[: last.start()].strip() if last else ""
     closing = last_sentence(text)
     return text[: text.rindex(closing)].strip() if states_answer_only(closing) else text.strip()
+
+
+def from_sentence(answer: str, rationale: str) -> str:
+    """What an answer in a sentence says: the *yes* or *no* that it opens with, or its only number where the rationale works that
+    out (``34`` in ``Ann has 34 pens left.``); else the answer."""
+    if opened := OPENS.match(answer.strip()):
+        return opened[1]
+    numbers = find_numbers(plain_numbers(answer))
+    if len(numbers) != 1 or not is_bare_answer(answer) or not _SENTENCE.fullmatch(answer) or _MORE_THAN_A_NUMBER.search(answer):
+        return answer
+    return number_text(numbers[0].value) if numbers[0].value in numbers_in(*worked_out(rationale)) else answer
+
+
+def worked_program(program: str) -> str | None:
+    """The equations of a program such as FinQA's ``subtract(58, 40), divide(#0, 40)``, one a line, rounded to five places as its
+    answers are; ``None`` of anything else."""
+    lines: list[str] = []
+    values: list[Fraction] = []
+    end = 0
+    while call := _CALL.match(program, end):
+        end, (one, other) = call.end(), (_operand(call[place].strip(), values) for place in (2, 3))
+        if one is None or other is None or (call[1] == "divide" and not other) or (call[1] == "exp" and not -9 < other < 9):
+            return None
+        written = f"{_rounded(one)} {_SIGNS[call[1]]} {_rounded(other)}"
+        if call[1] == "greater":
+            lines.append(f"{written} is {'true' if one > other else 'false'}.")
+            continue
+        value = {"+": one + other, "-": one - other, "*": one * other}.get(_SIGNS[call[1]])
+        values.append(value if value is not None else one / other if call[1] == "divide" else Fraction(one**other))
+        lines.append(f"{written} = {_rounded(values[-1])}")
+    return "\n".join(lines) if lines and not program[end:].strip() else None
+
+
+def _operand(term: str, values: Sequence[Fraction]) -> Fraction | None:
+    if term[:1] == "#":
+        return values[int(term[1:])] if term[1:].isdecimal() and int(term[1:]) < len(values) else None
+    value = number_value(term.removeprefix("const_").replace("m1", "-1"))
+    return value / 100 if value is not None and term.endswith("%") else value
+
+
+def _rounded(value: Fraction) -> str:
+    return number_text(round(value, 5))

@@ -138,7 +138,8 @@ def parse_option(text: str, choices: Sequence[str] | None) -> str | None:
 # A last sentence with only words of judgement and a letter: "Therefore, C", "I'd say it is definitely (C)."
 _VERDICT = re.compile(
     r"(?:\W*\b(?:therefore|thus|so|hence|consequently|finally|overall|in conclusion|then|i|we|you|would|will|must|should|can|be|"
-    r"am|say|think|believe|guess|conclude|choose|pick|select|go|going|with|for|it|that|this|which|is|not only|the|my|our|best|"
+    r"am|us|leaves|leaving|remaining|remains|say|think|believe|guess|conclude|choose|pick|select|go|going|with|for|it|that|this|"
+    r"which|is|not only|the|my|our|best|"
     r"better|correct|right|only|final|most|likely|suitable|appropriate|logical|reasonable|option|choice|answer|letter|definitely|clearly|"
     r"certainly|probably|obviously|surely|simply|indeed|[sdm]|ll|selected|chosen)\b)+(?-i:\W+([A-HJ-Z]))\W*",
     re.I,

@@ -193,12 +193,12 @@ def stated(segment: str) -> str:
     return ""
 
 
-def first_stated(segment: str, known: set[Fraction]) -> str:
+def first_stated(segment: str, known: set[Fraction], as_written: bool = False) -> str:
     """The only number of a step that is not ``known``, where it is no part of a sum: ``7`` in ``A week has 7 days.``"""
     text = _with_numbers(segment)
     new = [n for n in find_numbers(text) if n.value not in known and not re.search(r"\bnot\s$", _before(text, n))]
     if _only_one(new, text) and not any(_is_part(text, number) for number in new):
-        return _short(new[0], text)
+        return _short(new[0], text, as_written)
     return ""
 
 

@@ -82,6 +82,7 @@ def produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
         found = concluded(segment, problem, previous)
         if found and coin:
             found = coin_state(_ANSWER_TO.sub("", segment), problem, ()) or found
+        found = found or ("" if outright else option_named(segment, worded(choices)) if choices else "")
         answers = answers or (not judges(problem) and _SINGLES_OUT.search(plain_step(segment)) is not None)
     else:
         outright = False  # the answer is what is calculated
@@ -95,7 +96,7 @@ def produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
         or (coin_state(segment, problem, previous) if coin else "")
         or (next(filter(None, row.groups())).strip() if (row := _TABLE_ROW.search(segment)) else "")
         or ("" if outright or judged else named_value(summary, as_written))
-        or ("" if judged else first_stated(summary, numbers_in(problem.question, *previous)))
+        or ("" if judged else first_stated(summary, numbers_in(problem.question, *previous), as_written))
         or unworked(segment, previous)
         or ("" if answers or numbers_in(summary) or UNREAD in plain_numbers(segment) else state(summary, problem, previous))
     )
@@ -133,7 +134,7 @@ _CLOSED_SETS: Mapping[str, AnswerKind] = {
 }
 _RIGHT_SIDE = re.compile(r"(?:=|[<>]\s?\S+\sis)\s(yes|no|true|false|valid|invalid)\W*\Z", re.I)
 _SO = re.compile(r"[,;] (?:and )?(?:so|therefore|thus|hence) ", re.I)
-_SINGLES_OUT = re.compile(r"\bonly\b|\bof the (?:above|given|listed)\b", re.I)
+_SINGLES_OUT = re.compile(r"\bonly\b|\bof the (?:above|given|listed)\b|\b(?:that|this|which) leaves\b", re.I)
 _IS_SO = re.compile(r"\b(?:is|are|was|were|gives|means|becomes|equals)\s((?:\S+\s){0,7}\S+?)[.!]?\Z")
 _COPULA = re.compile(r"(?:です|である|입니다|이다)\W*\Z")
 _ARTICLE = re.compile(r"\A(?:an?|the)\s+", re.I)

@@ -49,7 +49,7 @@ _CONDITION = re.compile(
 _QUANTIFIED = re.compile(r"\W*(?:every|each|all|any|some|most)\s", re.I)  # "All cats are loud" says what cats are
 _NOW = re.compile(r"\b(?:now|then) *\Z", re.I)
 _REPORTS = re.compile(  # "The passage also says that ..."
-    r"^(?:[^\s,;]+\s){1,6}?(?:says?|states?|tells?|told|mentions?|notes?|indicates?|shows?|explains?|knows?|reads?|reports?|learn)"
+    r"^(?:[^\s,;]+\s){1,6}?(?:says?|states?|tells?|told|mentions?|notes?|indicates?|shows?|explains?|means?|implies|knows?|reads?|reports?|learn)"
     r"(?:\sus)?\sthat\s(?=\S+\s\S)",
     re.I,
 )
@@ -61,7 +61,7 @@ _ASIDE = re.compile(
 _SAYS_WHAT = re.compile(
     r"""(?<=[\w"”'’)])\s(?:
     (?P<copula>(?:must|will|has|have|had)\s(?:still\s)?(?:be|been)|is|are|was|were|becomes?|became|remains?|stays?
-        |turn(?:s|ed)?(?:\s(?:in)?to)?)
+        |turn(?:s|ed)?(?:\s(?:in)?to)?(?!\s[^.,;]{1,40}\s(?:in)?to\s))
     |(?:(?:chang|switch|mov|turn|convert|transform)(?:es?|ed|s)|goes|went|gives?|gave|swaps?|brings?|takes?)\b[^.,;]{0,40}?\s(?:in)?to
     |(?P<holds>has|have|had|holds?|contains?|includes?|requires?|lacks?|causes?|produces?|provides?|eats?|uses|features?|mentions?|concerns?|means|equals?|faces?)
     |(?:gives?|gave|yields?|makes?|spells?|forms?|returns?|prints?|outputs?)(?=\s["“'‘`])
@@ -119,6 +119,8 @@ _SAYS_LITTLE = re.compile(  # alone
 )
 _WORD = re.compile(r"[^\W_]+")
 _ITEM = r"[\"“'‘]?(?!(?:it|they|he|she|we|you|so|but|which|who)\b)[\w'’-]+(?: [\w'’-]+)?[\"”'’]?"
+_PRONOUN = re.compile(r"\s(?:it|he|she|they|we|you|i|this|that|there|one)\Z", re.I)
+_LACKS = re.compile(r"(?:\b(?:not|never|no longer|cannot)|n['’]t)(?:\s(?:even|really|actually|yet|also))?\s?\Z", re.I)
 _SERIES = re.compile(  # "Ann > Bo > Cy", "red, white and blue"
     rf"({_ITEM}(?:\s?[<>→]\s?{_ITEM})+|{_ITEM}(?:, {_ITEM})+(?:,? and {_ITEM})|{_ITEM}(?:, {_ITEM}){{2,}})[.!]?", re.I
 )
@@ -159,7 +161,15 @@ def state(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
             found = _complement(clause[match.end() :], match) if match else ""
             if match and found and _is_known(found, known) and not _NOW.search(clause[: match.start() + 1]):
                 about = "" if _QUANTIFIED.match(clause) else _subject(clause[: match.start()])
-                found = about if about and not _is_known(about, known) else "" if _EMPTY.fullmatch(about) else found
+                found = (
+                    ""
+                    if _EMPTY.fullmatch(about) or _PRONOUN.search(about)
+                    else about
+                    if about and not _is_known(about, known)
+                    else found
+                )
+            if match and found and match["holds"] and _LACKS.search(clause[: match.start() + 1].rstrip()):
+                return f"no {found}"
             if found:
                 return found
         if label := _LABELLED.fullmatch(plain):
