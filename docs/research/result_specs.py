@@ -1107,21 +1107,21 @@ def voting(cell: Callable[[dict[str, Any]], str]) -> Cell:
 
 
 def against_prose(point: Mapping[str, Any]) -> str:
-    found = point.get("against")
-    return bounds(found["difference"], *found["interval"], strong=found["significant"]) if found else ""
+    if "against" not in point:
+        return ""
+    found = point["against"]
+    low, high = found["interval"]
+    return bounds(found["difference"], low, high, strong=found["significant"])
 
 
 VOTES = Table(
     "votes",
     "votes",
     {
-        "right, %": voting(lambda point: bounds(point["accuracy"], *point["interval"], sign="")),
+        "right, %": voting(lambda point: bounds(point["accuracy"], point["interval"][0], point["interval"][1], sign="")),
         "− `sft_cot`": voting(against_prose),
         "tokens": voting(lambda point: f"{point['tokens']:.0f}"),
         "time, share of `sft_cot`'s": voting(lambda point: f"{point['time']:.2f}"),
-        "with prose on disagreement, %": voting(
-            lambda point: f"{100 * point['fallback']['accuracy']:.1f}" if "fallback" in point else ""
-        ),
     },
     [
         *(Line(str(count), of("cirf_subjects_after_cot"), texts=(str(count),)) for count in (1, 4, 8, 16)),
