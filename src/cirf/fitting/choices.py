@@ -147,7 +147,8 @@ def answer(facts: Facts) -> Choice:
         return Choice("problems.tasks.0.answer", "latex", f"the {facts.answers:,} answers are formulas, compared by value")
     words = {"number": "numbers", "option": "options", "yesno": "yes or no", "text": "text"}[facts.kind]
     if facts.kind == "text":
-        return Choice("problems.tasks.0.answer", "text", f"the {facts.answers:,} answers are not all numbers, options or yes/no")
+        why = f"the {facts.answers:,} answers are not all quantities, options or yes/no"
+        return Choice("problems.tasks.0.answer", "text", why)
     rest = facts.answers - facts.alike
     more = f"; the other {rest:,} cannot be used" if rest else ""
     return Choice("problems.tasks.0.answer", facts.kind, f"{facts.alike:,} of {facts.answers:,} answers are {words}{more}")

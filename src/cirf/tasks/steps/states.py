@@ -159,6 +159,8 @@ def state(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
             clause = _ASIDE.sub("", clause)
             match = _SAYS_WHAT.search(clause)
             found = _complement(clause[match.end() :], match) if match else ""
+            if match and found and match["holds"] and _LACKS.search(clause[: match.start() + 1]):
+                return f"no {found.removeprefix('any ')}"
             if match and found and _is_known(found, known) and not _NOW.search(clause[: match.start() + 1]):
                 about = "" if _QUANTIFIED.match(clause) else _subject(clause[: match.start()])
                 found = (
@@ -168,8 +170,6 @@ def state(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
                     if about and not _is_known(about, known)
                     else found
                 )
-            if match and found and match["holds"] and _LACKS.search(clause[: match.start() + 1].rstrip()):
-                return f"no {found}"
             if found:
                 return found
         if label := _LABELLED.fullmatch(plain):
