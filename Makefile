@@ -86,7 +86,7 @@ wheel: $(STAMP)
 	cd build && PYTHONPATH=installed ../$(BIN)/python -c 'import cirf, cirf.recipe.load as io; \
 	    assert "build/installed" in cirf.__file__, cirf.__file__; \
 	    names = [name for name in io.shipped() if io.load(name)]; assert names; \
-	    from cirf.recipe import sweep_load; assert sweep_load.shipped() and all(sweep_load.load(name).points() for name in sweep_load.shipped()); \
+	    from cirf.recipe import sweep; assert sweep.shipped() and all(sweep.load(name).points() for name in sweep.shipped()); \
 	    from cirf import tasks; from cirf.methods.prose.chain_of_draft import shots_of; \
 	    assert all(shots_of(tasks.get(name)) for name in ("gsm8k", "bbh")); \
 	    print("cirf", cirf.__version__, "installs, with the recipes", *names)'
