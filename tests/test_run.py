@@ -609,7 +609,7 @@ def test_trackers_write_where_the_run_keeps_it(
 
         def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             folder = Path(os.environ["TENSORBOARD_LOGGING_DIR"])
-            folder.mkdir(parents=True)
+            folder.mkdir(parents=True, exist_ok=True)
             (folder / "events").write_text(args.run_name)
 
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:

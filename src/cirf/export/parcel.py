@@ -20,7 +20,7 @@ from cirf.lm.backbone import check_weights
 from cirf.recipe.load import for_others, load
 from cirf.store.files import parse_json, to_json
 from cirf.store.jsonl import numbered_rows
-from cirf.store.paths import without_folders
+from cirf.store.paths import places_in, without_folders
 from cirf.store.run_folder import record
 
 CARD = "README.md"
@@ -196,6 +196,17 @@ def check_private(parcel: Upload, folder: Path, token: str | None) -> None:
         if spotted:
             place = re.split(r"[\s\"'`,)]", text[min(spotted) :][:80])[0]
             raise _refusal(piece, text, min(spotted), f"names a local folder ({place})", "name no such place")
+        if name.endswith(".json") and name not in data:  # a relative one: the model would not work elsewhere
+            for place in _places(text)[:1]:
+                start = max(0, text.find(to_json(place).strip()))
+                raise _refusal(piece, text, start, f"names a local folder ({place[:80]})", "name no such place")
+
+
+def _places(text: str) -> list[str]:
+    try:
+        return places_in(parse_json(text))
+    except ValueError:
+        return []
 
 
 def _refusal(piece: UploadFile, text: str, start: int, what: str, do: str) -> CirfError:
