@@ -106,7 +106,7 @@ def _slow(facts: Facts, recipe: Recipe, sizes: Mapping[str, int] | None, rows: i
     if seconds < SLOW:
         return []
     smaller = "" if recipe.backbone.model == _SMALL else f"; --model {_SMALL} is faster, and less accurate"
-    return [f"training takes about {in_hours(seconds)} on this machine{smaller}"]
+    return [f"training takes about {in_hours(seconds)} on this machine at its present load{smaller}"]
 
 
 def name_of(file: str) -> str:
