@@ -238,3 +238,11 @@ def test_a_part_of_a_shipped_sweep_trains_and_evaluates(workshop: tinyrun.Worksh
     if not point.until:
         report = json.loads((tmp_path / "run" / "report.json").read_text())
         assert list(report["methods"]) == list(point.recipe.methods)
+
+
+def test_recipes_of_the_published_results_have_todays_keys() -> None:
+    archives = sorted(Path(__file__).parents[1].glob("results/*/measured.json"))
+    runs = [run for path in archives for run in json.loads(path.read_text(encoding="utf-8"))["runs"].values()]
+    assert len(runs) > 30
+    for run in runs:
+        Recipe.model_validate(run["report"]["recipe"])
