@@ -1,6 +1,6 @@
 """No method, of those there are and those to come, is asked with anything that depends on the right answer.
 
-Every way in which a model is asked is tried: the accuracy run, latency, votes, their seconds, and the files for
+Every way in which a model is asked is tried: the accuracy run, latency, votes, and the files for
 lm-evaluation-harness. Two problems that differ in nothing
 but answer and rationale must be asked in the same words; and a method that tries to read them finds nothing there.
 """

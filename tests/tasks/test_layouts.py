@@ -352,7 +352,6 @@ OPTIONS: list[dict[str, Any]] = [
     {"option_1": "apple", "option_2": "chair", "option_3": "lamp", "correct_option": "option_2"},
     {"choices": [{"text": text, "is_correct": text == "chair"} for text in FRUIT]},
     {"choices": FRUIT, "labels": [0, 1, 0]},
-    {"mc1_targets": {"choices": FRUIT, "labels": [0, 1, 0]}},
     {
         "question": {
             "stem": "Where does one sit?",
@@ -361,6 +360,40 @@ OPTIONS: list[dict[str, Any]] = [
         "answerKey": "B",
     },
 ]
+
+
+def test_options_in_columns_of_wrong_ones_are_each_there_once_and_in_no_order_that_tells() -> None:
+    def read_row(**row: Any) -> dict[str, Any]:
+        return plain_row({"question": "Where?", **row}, "here")
+
+    listed = [read_row(question=f"Where is {n}?", mc1_targets={"choices": FRUIT, "labels": [1, 0, 0]}) for n in range(60)]
+    assert {row["answer"] for row in listed} == {"A", "B", "C"}
+    assert {row["choices"][ord(row["answer"]) - 65] for row in listed} == {FRUIT[0]}
+    row = read_row(answer="chair", distractors=["lamp", "Lamp", "chair", "apple"])
+    assert sorted(row["choices"]) == ["apple", "chair", "lamp"] and row["choices"][ord(row["answer"]) - 65] == "chair"
+    row = read_row(answer="B", distractor1="A", distractor2="C")
+    assert row["choices"][ord(row["answer"]) - 65] == "B"
+    for none in ({"wrong": 0}, {"incorrect": "no"}, {"incorrect_answers": []}, {"wrong_answer": "5"}):
+        assert "choices" not in read_row(answer="4", **none)
+    assert read_row(choices=FRUIT, labels=[0, 1, 2], label=0)["answer"] == 0
+
+
+def test_columns_that_only_look_like_a_field_are_not_taken_for_it() -> None:
+    solved = plain_row(
+        {"problem": "2 + 2?", "solution": "2+2=4\nThe answer is 4.", "reason": "verified", "analysis": "ok"}, "here"
+    )
+    assert (solved["rationale"], solved["answer"]) == ("2+2=4", "4")
+    for note in ({"reason": "none"}, {"support": "high"}):
+        assert "rationale" not in plain_row({"question": "2 + 2?", "answer": "4", **note}, "here")
+    for data in ([1, 2], ["b", "a"], {"a": 1}):
+        assert plain_row({"instruction": "Sort.", "input": data, "output": "1"}, "here")["question"] == "Sort."
+    with pytest.raises(RowError, match="the field question is missing"):
+        plain_row({"text": "Chapter 0", "exercise": "What do 2 and 2 make?", "answer": "4"}, "mine, line 1")
+    steps = plain_row({"question": "2 + 2?", "answer": "4", "steps": [{"kind": "sum", "text": "2+2=4"}]}, "here")
+    assert steps["rationale"] == "2+2=4"
+    assert plain_row({"question": "Title?", "answer": "No, Honestly", "rationale": "It ran."}, "here")["answer"] == "No, Honestly"
+    numbered = [{"question": f"{n}?", "answer": n % 3, "category_name": f"Grade {n % 3}"} for n in range(9)]
+    assert rows_in_memory(numbered, "mine")[0].answer == "number"
 
 
 @pytest.mark.parametrize("row", OPTIONS, ids=lambda row: json.dumps(row)[:60])

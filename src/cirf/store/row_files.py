@@ -35,7 +35,10 @@ _MOST_PACKED, _SMALL = 200, 2**27  # text shrinks 3 to 30 times; what is small m
 _OTHER = {b"PK\x03\x04": "a zip archive", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd", b"SQLite": "SQLite"}
 _OBJECTS = ("choices", "options")
 _NESTED = (*_OBJECTS, "messages", "conversations", "steps", "facts", "prompt", "completion")  # lists, in CSV as text
-_TEXTS = ("question", "answer", "id")  # in CSV texts, whatever they look like
+_MAY_BE_LIST = re.compile(  # in CSV; other columns hold text, whatever it looks like
+    r"choice|option|distractor|endings|answers|candidates|alternatives|context|passage|document|paragraph|table|rationale"
+    r"|reasoning|steps|facts|\bcot\b|thought|names|labels|messages|conversations|prompt|completion"
+)
 _ARRAY = re.compile(r"""\[\s*(?:(?:'[^']*'|"[^"]*")\s*){2,}\]""")  # as NumPy prints one, without commas
 _END = "\x1e"  # a last line of our own: inside a cell, it shows that a quote is open
 _ASKED = {"question", "prompt", "problem", "instruction", "query"}
@@ -197,7 +200,7 @@ def _columns(made: dict[str, Any]) -> list[list[Any]]:
         if kinds in ({list}, {dict})
         else []
     )
-    asked = [column for name, column in zip(made, columns, strict=False) if name in _ASKED]
+    asked = [column for name, column in zip(made, columns, strict=False) if str(name).casefold() in _ASKED]
     alike = len(set(map(len, columns))) == 1 and all(isinstance(text, str) for column in asked for text in column)
     return columns if asked and alike else []
 
@@ -246,7 +249,7 @@ def _records(path: Path, file: IO[str], delimiter: str) -> Iterator[tuple[int, l
 def _cell(name: str, text: str) -> Any:
     """A cell's text; the list or object that it holds where the column has such, or where it is a list of texts or objects."""
     name, opening = name.casefold(), text.lstrip()[:1]
-    if not (name not in _TEXTS and opening == "[") and not (name in _OBJECTS and opening == "{"):
+    if not (_MAY_BE_LIST.search(name) and opening == "[") and not (name in _OBJECTS and opening == "{"):
         return text
     if _ARRAY.fullmatch(text.strip()):
         return [one or other for one, other in re.findall(r"""'([^']*)'|"([^"]*)\"""", text)]

@@ -199,7 +199,10 @@ def row_notes(entry: TaskEntry, data: str | None, allowed: float = 0.0) -> list[
     file = _read(_first_path(entry, data), [], entry.columns)
     odd = odd_rows(file.rows, allowed)
     if are_labels(file.rows):
-        odd = "the answers are numbers of labels; write the labels' names in their place, so that a model sees what they mean"
+        odd = (
+            "the answers are numbers of labels; write the labels' names in their place, so that a model sees what they mean "
+            "(if they are counts, set answer: number)"
+        )
     advice = "name one that belongs to the question or is the rationale with --columns context=... or rationale=..."
     unread = f"columns that are not read: {_listed(file.unread)}; {advice}" if file.unread else None
     return [note for note in (odd, unread) if note]

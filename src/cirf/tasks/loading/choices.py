@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from cirf.store.jsonl import RowError
@@ -26,7 +26,7 @@ _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _FEWEST = 2
 _LISTS = ("answers", "endings", "answer_choices", "candidates", "alternatives")
 _LABELS, _TEXTS = ("label", "key", "id", "letter"), ("text", "value", "content", "option")
-_WRONG = re.compile(r"(?:distractor|(?:incorrect|wrong)(?:answer|option|choice)?)s?\d?")
+_WRONG = re.compile(r"(?:distractor|(?:incorrect|wrong)(?:answer|option|choice))s?\d?")
 _FLAG = re.compile(r"(?:is_?)?(?:correct|right|answer)", re.I)
 _LABEL_NAMES = re.compile(
     r"(?:label|class|category|gold|answer)_?(?:text|names?|str|string|words?|list|description)|labels|classes", re.I
@@ -45,12 +45,23 @@ def judged(row: Mapping[str, Any]) -> dict[str, Any]:
         flags = [next((value for name, value in each.items() if _FLAG.fullmatch(str(name))), None) for each in given]
     if row.get("answer") is not None or not isinstance(given, list) or not isinstance(flags, list) or len(flags) != len(given):
         return {}
+    if inside is not None:  # TruthfulQA lists the right one first
+        pairs = {str(text): flag for text, flag in zip(given, flags, strict=True)}
+        given = _drawn(row, pairs)
+        flags = [pairs[text] for text in given]
     right = [chr(65 + place) for place, flag in enumerate(flags) if flag in (True, 1)]
     return {"choices": given, "answer": ", ".join(right)} if right and all(flag in (0, 1) for flag in flags) else {}
 
 
+def _drawn(row: Mapping[str, Any], texts: Iterable[str]) -> list[str]:
+    """Options in an order drawn by their texts: the same in every run, and the right one's place is as often one as another."""
+    return sorted(texts, key=lambda text: hashlib.sha256(f"{row.get('question')}{text}".encode()).digest())
+
+
 def _with_wrong(row: Mapping[str, Any]) -> list[str]:
-    """The right option and the wrong ones of columns that hold these apart, in an order drawn by their texts."""
+    """The right option and the wrong ones of columns that hold these apart, in a drawn order; empty with fewer than two wrong."""
+    if row.get("answer") is None:
+        return []
     named = {name: value for name, value in row.items() if _WRONG.fullmatch(re.sub(r"[\s_-]+", "", str(name).casefold()))}
     wrong = [
         str(each).strip()
@@ -58,8 +69,9 @@ def _with_wrong(row: Mapping[str, Any]) -> list[str]:
         for each in (value if isinstance(value, list) else [value])
         if _is_plain(each)
     ]
-    found = [str(row.get("answer")).strip(), *filter(None, wrong)]
-    return sorted(found, key=lambda text: hashlib.sha256(f"{row.get('question')}{text}".encode()).digest()) if named else []
+    right = str(row["answer"]).strip()
+    found = {normalise_text(text): text for text in [*reversed(list(filter(None, wrong))), right]}  # each once
+    return _drawn(row, found.values()) if len(found) > _FEWEST else []
 
 
 def with_choices(row: dict[str, Any], where: str) -> dict[str, Any]:
@@ -72,7 +84,11 @@ def with_choices(row: dict[str, Any], where: str) -> dict[str, Any]:
     else:
         labels, found = _texts(given)
     if not found:
-        found = _with_wrong(row) or _in_question(row) if not given else []
+        found = _with_wrong(row) if not given else []
+        if found:
+            row["answer"] = chr(65 + found.index(str(row["answer"]).strip()))
+        elif not given:
+            found = _in_question(row)
     answer = str(row.get("answer", "")).strip()
     if not found:
         if given and row.get("choices") is None and _LETTER.fullmatch(answer):
@@ -125,8 +141,10 @@ def by_index(rows: Sequence[tuple[int, dict[str, Any]]]) -> None:
 
 
 def by_name(rows: Sequence[tuple[int, dict[str, Any]]]) -> None:
-    """Answers that are the numbers of labels become the labels' names, where a column has these: each row's (``label_text``) or,
-    counted from 0, all of them (``label_names``)."""
+    """Answers from a column ``label`` or ``gold`` that are the numbers of labels become their names, where another column has
+    these: each row's (``label_text``) or, counted from 0, all of them (``label_names``)."""
+    if not any(all(name in row and row[name] == row.get("answer") for _, row in rows) for name in ("label", "gold")):
+        return
     numbered = [(row, place) for _, row in rows if not row.get("choices") and (place := _place(row)) is not None]
     if len(numbered) < len(rows):
         return
@@ -146,7 +164,7 @@ def by_name(rows: Sequence[tuple[int, dict[str, Any]]]) -> None:
 def are_labels(rows: Sequence[tuple[int, Mapping[str, Any]]]) -> bool:
     """Whether the answers are numbers of labels without names: a few whole numbers from a column ``label``."""
     places = {_place(row) for _, row in rows if "label" in row and row["label"] == row["answer"] and not row.get("choices")}
-    return 1 < len(places) <= 10 and None not in places and all(row.get("label") == row["answer"] for _, row in rows)
+    return 1 < len(places) <= 10 and places == {*range(len(places))} and all(row.get("label") == row["answer"] for _, row in rows)
 
 
 def _place(row: Mapping[str, Any]) -> int | None:

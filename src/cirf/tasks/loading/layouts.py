@@ -41,7 +41,7 @@ _CONTEXTS = ("context", "passage", "hint", "body", "article", "story", "theory",
 _REPORT = ("pre_text", "table", "post_text")  # FinQA's: all of them
 _TARGETS = (
     *("completion", "response", "output", "solution", "target", "generated_solution", "chosen"),
-    *("attempt", "deepseek_solution"),
+    "deepseek_solution",
 )
 _ANSWERS = (
     *("final_answer", "answer_key", "correct_answer", "correct_option", "correct"),
@@ -55,9 +55,12 @@ _RATIONALES = (
     *("worked_solution", "working", "analysis", "derivation", "explanation_1", "deepseek_reasoning", "thinking_trajectories"),
     "support",
 )
+_NOTES = ("reason", "justification", "working", "analysis", "support")  # rationales only where they are no mark or rating
+_LESS_LIKELY = ("goal", "ctx", "sentence", "text")  # names of questions, and of other things
 _STEPS = ("steps", "facts")
 _JUDGEMENTS = ("correct", "label")  # of a solution, where there is one and the value is true, false, 1 or 0
 _VERDICTS = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
+_VERDICTS |= {"correct": True, "right": True, "incorrect": False, "wrong": False}
 _FIELDS = ("question", "answer", "rationale", "choices", "options", "id", "premise", "hypothesis")
 _TURNS = ("messages", "conversations", "conversation", "contents", "dialog", "dialogue", "turns")
 _SYSTEM = ("system", "system_prompt", "system_instruction")
@@ -70,6 +73,7 @@ _ROLES = {"human": "user", "gpt": "assistant", "model": "assistant", "bot": "ass
 _BY, _SAYS = ("role", "from", "speaker", "author"), ("content", "value", "parts", "text")  # who says a turn, and what
 _PAIR = (("system", "system"), ("user", "input"), ("assistant", "output"))
 _ASKED, _ASKED_TURNS = ("question", "premise", *_QUESTIONS), ("prompt", "input")
+_SAID = ("text", "thought", "content", "fact", "step", "value", "output")  # the column of texts of a step's object
 _NO_TEXT = re.compile(r"\W*\d*\W*|(?i:positive|negative|neutral|true|false)")  # a step's number or rating
 
 
@@ -87,7 +91,7 @@ def plain_row(
         target, row["answer"] = row["answer"], row["final_answer"]
     if row.get("rationale") is None:
         steps, facts = map(_lines, map(row.get, _STEPS))
-        summary, worked = _text(row, _RATIONALES), worked_program(str(row.get("program")))
+        summary, worked = _summary(row, target), worked_program(str(row.get("program")))
         if steps is not None:
             row["rationale"] = steps
         elif worked is not None and _is_value(row.get("exe_ans")):
@@ -131,6 +135,16 @@ def plain_row(
         if before.strip() not in row["question"]:
             row["question"] = f"{before.strip()}\n\n{row['question']}"
     return with_choices(row, where)
+
+
+def _summary(row: Mapping[str, Any], target: str | None) -> str | None:
+    """The text of the first column that holds a rationale. Notes such as ``reason: verified``, and those beside a solution, are
+    none."""
+    for name in _RATIONALES:
+        value = row.get(name)
+        if _is_text(value) and (name not in _NOTES or (target is None and len(value.split()) >= _SENTENCE)):
+            return str(value)
+    return None
 
 
 def _answer(row: Mapping[str, Any], target: str | None, where: str | None) -> Any:
@@ -190,14 +204,14 @@ def _lines(value: Any) -> str | None:
         value = list(value.values())
     if not isinstance(value, list):
         return None
-    lines = [
-        " ".join(part.strip() for part in each.values() if _is_text(part) and not _NO_TEXT.fullmatch(part))
-        if isinstance(each, Mapping)
-        else each.strip()
-        for each in value
-        if isinstance(each, (str, Mapping))
-    ]
+    lines = [_said(each) if isinstance(each, Mapping) else each.strip() for each in value if isinstance(each, (str, Mapping))]
     return "\n".join(lines) if value and len(lines) == len(value) and all(lines) else None
+
+
+def _said(each: Mapping[str, Any]) -> str:
+    """The text of an object in a list: what its column of texts says, else all texts that are no number or rating."""
+    texts = {name: part.strip() for name, part in each.items() if _is_text(part) and not _NO_TEXT.fullmatch(part)}
+    return next((texts[name] for name in _SAID if name in texts), " ".join(texts.values()))
 
 
 def _is_long(answer: Any) -> bool:
@@ -231,7 +245,7 @@ def _unfolded(row: dict[str, Any]) -> dict[str, Any]:
     for name, value in row.items():
         if isinstance(value, Mapping) and _KNOWN.get(_squeezed(name), "question") in _ASKED:
             inner = _spelled(value)
-            if any(isinstance(inner.get(each), (str, list)) for each in (*_ASKED, *_TURNS)):
+            if any(isinstance(inner.get(each), (str, list)) for each in (*_ASKED, *_TURNS) if each not in _LESS_LIKELY):
                 return inner | {other: each for other, each in row.items() if each is not value}
     return row
 
@@ -286,7 +300,8 @@ def _pairs(text: str) -> list[tuple[str, str]]:
 def _opened(row: dict[str, Any]) -> dict[str, Any]:
     """The row with conversations as lists, which may be JSON text or a single turn, a list of lines as one rationale, and a lone
     answer in a list, or the letters of several right options, as an answer."""
-    row |= judged(row)
+    if not any(_is_value(row.get(name)) for name in ("answer", *_ANSWERS)):
+        row |= judged(row)
     for name in ("answer", *_ANSWERS):
         value = row.get(name)
         if isinstance(value, Mapping):  # TriviaQA's value and aliases, SQuAD's texts, DROP's spans
@@ -308,7 +323,7 @@ def _opened(row: dict[str, Any]) -> dict[str, Any]:
         if isinstance(value, str) and value.lstrip().startswith('[{"'):
             with contextlib.suppress(ValueError, RecursionError):
                 row[name] = json.loads(value)
-        elif isinstance(value, Mapping):
+        elif isinstance(value, Mapping) and (name in _TURNS or _role(value)):
             row[name] = [value]
     for name in ("rationale", *_RATIONALES, *_TARGETS):
         value = row.get(name)
@@ -352,7 +367,7 @@ def _target(row: dict[str, Any], where: str) -> str | None:
         row["question"] = f"Premise: {row['premise']}\nHypothesis: {row['hypothesis']}"
         return _text(row, _TARGETS)
     turns = _conversed(row)
-    prompt = next((row[name] for name in _ASKED_TURNS if isinstance(row.get(name), list)), None)
+    prompt = next((row[name] for name in _ASKED_TURNS if isinstance(row.get(name), list) and _is_asked(name, row[name])), None)
     completion = next((row[name] for name in _TARGETS if _is_text(row.get(name)) or _are_turns(row.get(name))), None)
     if turns is None and isinstance(completion, list) and any(_role(turn) == "user" for turn in completion):
         turns = completion
@@ -365,6 +380,8 @@ def _target(row: dict[str, Any], where: str) -> str | None:
     name = next((name for name in _QUESTIONS if _is_text(row.get(name))), None)
     if name is None:
         return None
+    if name in _LESS_LIKELY and _has_other_question(row, name):
+        return None
     row["question"] = row[name]
     if name == "instruction" and _is_text(row.get("input")):
         row["question"] = f"{row[name]}\n\n{row['input']}"
@@ -374,6 +391,17 @@ def _target(row: dict[str, Any], where: str) -> str | None:
         before = [{"input": pair[0], "output": pair[1]} for pair in row["history"] if isinstance(pair, list) and len(pair) == 2]
         row["question"] = _conversation([*before, {"input": row["question"], "output": "-"}], where)[0]
     return _text(row, _TARGETS)
+
+
+def _is_asked(name: str, value: Any) -> bool:
+    """Whether a list is a conversation: any list under ``prompt``; an ``input`` may be a list of data."""
+    return name == "prompt" or _are_turns(value)
+
+
+def _has_other_question(row: Mapping[str, Any], name: str) -> bool:
+    """Whether a column that is not read looks more like the question: it ends in a question mark, or is a longer sentence."""
+    others = (str(value).strip() for key, value in row.items() if _squeezed(key) not in _KNOWN and _is_text(value))
+    return any(other.endswith("?") or (len(other) > len(row[name]) and len(other.split()) >= _SENTENCE) for other in others)
 
 
 def _are_turns(value: Any) -> bool:

@@ -138,11 +138,16 @@ def _without_answer(text: str) -> str:
     return text[: text.rindex(closing)].strip() if states_answer_only(closing) else text.strip()
 
 
+_EXPLAINS = 3  # words behind a yes or no that explain it, and do not go on with a title
+_BOTH = re.compile(r"\b(?:yes|no|true|false)\b", re.I)
+
+
 def from_sentence(answer: str, rationale: str) -> str:
     """What an answer in a sentence says: the *yes* or *no* that it opens with, or its only number where the rationale works that
     out (``34`` in ``Ann has 34 pens left.``); else the answer."""
     if opened := OPENS.match(answer.strip()):
-        return opened[1]
+        rest = answer.strip()[opened.end(1) :]
+        return opened[1] if len(rest.split()) >= _EXPLAINS and not _BOTH.search(rest) else answer
     numbers = find_numbers(plain_numbers(answer))
     if len(numbers) != 1 or not is_bare_answer(answer) or not _SENTENCE.fullmatch(answer) or _MORE_THAN_A_NUMBER.search(answer):
         return answer
