@@ -142,7 +142,7 @@ def _summary(row: Mapping[str, Any], target: str | None) -> str | None:
     none."""
     for name in _RATIONALES:
         value = row.get(name)
-        if _is_text(value) and (name not in _NOTES or (target is None and len(value.split()) >= _SENTENCE)):
+        if _is_text(value) and (name not in _NOTES or (target is None and len(str(value).split()) >= _SENTENCE)):
             return str(value)
     return None
 
