@@ -59,8 +59,9 @@ def _drawn(row: Mapping[str, Any], texts: Iterable[str]) -> list[str]:
 
 
 def _with_wrong(row: Mapping[str, Any]) -> list[str]:
-    """The right option and the wrong ones of columns that hold these apart, in a drawn order; empty with fewer than two wrong."""
-    if row.get("answer") is None:
+    """The right option and the wrong ones of columns that hold these apart, in a drawn order; empty with fewer than two wrong,
+    and where wrong ones are single letters, which letters of options could be taken for."""
+    if not _is_plain(row.get("answer")):
         return []
     named = {name: value for name, value in row.items() if _WRONG.fullmatch(re.sub(r"[\s_-]+", "", str(name).casefold()))}
     wrong = [
@@ -71,7 +72,7 @@ def _with_wrong(row: Mapping[str, Any]) -> list[str]:
     ]
     right = str(row["answer"]).strip()
     found = {normalise_text(text): text for text in [*reversed(list(filter(None, wrong))), right]}  # each once
-    return _drawn(row, found.values()) if len(found) > _FEWEST else []
+    return _drawn(row, found.values()) if len(found) > _FEWEST and not any(map(_LETTER.fullmatch, wrong)) else []
 
 
 def with_choices(row: dict[str, Any], where: str) -> dict[str, Any]:

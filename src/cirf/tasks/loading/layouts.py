@@ -27,7 +27,7 @@ from typing import Any
 
 from cirf.store.jsonl import RowError
 from cirf.tasks.loading.choices import has_options, judged, with_choices
-from cirf.tasks.loading.targets import LAST_LINE, OPENS, from_sentence, is_bare_answer, split_answer, worked_program
+from cirf.tasks.loading.targets import LAST_LINE, from_sentence, is_bare_answer, opened_with, split_answer, worked_program
 from cirf.tasks.parsing.anchors import anchors, states_answer_only
 from cirf.tasks.parsing.answers import normalise_text, number_value
 from cirf.tasks.parsing.thoughts import split_thoughts
@@ -219,7 +219,7 @@ def _is_long(answer: Any) -> bool:
 
 
 def _has_working(answer: str) -> bool:
-    if split_thoughts(answer)[0] or "####" in answer or OPENS.match(answer):
+    if split_thoughts(answer)[0] or "####" in answer or opened_with(answer):
         return True
     if _is_long(answer) and worked_out(answer):
         return number_value(split_answer(answer)[1] or "") is not None

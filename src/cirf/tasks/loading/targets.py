@@ -139,15 +139,22 @@ def _without_answer(text: str) -> str:
 
 
 _EXPLAINS = 3  # words behind a yes or no that explain it, and do not go on with a title
+_WORD = re.compile(r"[^\W_]+")
 _BOTH = re.compile(r"\b(?:yes|no|true|false)\b", re.I)
+
+
+def opened_with(answer: str) -> str | None:
+    """The *yes* or *no* that an answer opens with and then explains; ``None`` of several verdicts and of a title."""
+    opened = OPENS.match(answer.strip())
+    rest = answer.strip()[opened.end(1) :] if opened else ""
+    return opened[1] if opened and len(_WORD.findall(rest)) >= _EXPLAINS and not _BOTH.search(rest) else None
 
 
 def from_sentence(answer: str, rationale: str) -> str:
     """What an answer in a sentence says: the *yes* or *no* that it opens with, or its only number where the rationale works that
     out (``34`` in ``Ann has 34 pens left.``); else the answer."""
-    if opened := OPENS.match(answer.strip()):
-        rest = answer.strip()[opened.end(1) :]
-        return opened[1] if len(rest.split()) >= _EXPLAINS and not _BOTH.search(rest) else answer
+    if OPENS.match(answer.strip()):
+        return opened_with(answer) or answer
     numbers = find_numbers(plain_numbers(answer))
     if len(numbers) != 1 or not is_bare_answer(answer) or not _SENTENCE.fullmatch(answer) or _MORE_THAN_A_NUMBER.search(answer):
         return answer
