@@ -371,8 +371,7 @@ def test_options_in_columns_of_wrong_ones_are_each_there_once_and_in_no_order_th
     assert {row["choices"][ord(row["answer"]) - 65] for row in listed} == {FRUIT[0]}
     row = read_row(answer="chair", distractors=["lamp", "Lamp", "chair", "apple"])
     assert sorted(row["choices"]) == ["apple", "chair", "lamp"] and row["choices"][ord(row["answer"]) - 65] == "chair"
-    row = read_row(answer="B", distractor1="A", distractor2="C")
-    assert row["choices"][ord(row["answer"]) - 65] == "B"
+    assert "choices" not in read_row(answer="B", distractor1="A", distractor2="C")
     for none in ({"wrong": 0}, {"incorrect": "no"}, {"incorrect_answers": []}, {"wrong_answer": "5"}):
         assert "choices" not in read_row(answer="4", **none)
     assert read_row(choices=FRUIT, labels=[0, 1, 2], label=0)["answer"] == 0

@@ -25,6 +25,7 @@ _ANNOTATION = re.compile(r"<<[^<>\n]*>>")
 _INVISIBLE = re.compile("[\u200b\u200c\u200d\u2060\ufeff]")
 _NEWLINE = re.compile(r"\r\n?|[\x0b\x0c\x85\u2028\u2029]|</?(?:br|step\b[^<>\n]*) ?/?>")
 _WRITTEN_NEWLINE = re.compile(r"(?<!\\)\\n(?=[A-Z0-9*#\s(-]|\\n|$)(?![LRV])")  # a newline escaped twice; not \nLeftarrow
+_WRITTEN_STEP = re.compile(r"\\n(?:Step\b|\d{1,2}[.):])")
 _GROUPS = re.compile(r"(?<=[0-9])[\u00a0\u2009\u202f](?=[0-9]{3}(?![0-9]))")  # a space of these would part a number
 _BLANK = re.compile(r"[^\S\n]+")
 _BLANK_LINES = re.compile(r"\n{3,}")
@@ -115,7 +116,7 @@ def normalise(text: str, annotations: Annotations = "drop") -> str:
 
 def _once(text: str, annotations: Annotations) -> str:
     text = _NEWLINE.sub("\n", _INVISIBLE.sub("", text))
-    if "\n" not in text and len(_WRITTEN_NEWLINE.findall(text)) > 1:  # one may be in code
+    if "\n" not in text and (len(_WRITTEN_NEWLINE.findall(text)) > 1 or _WRITTEN_STEP.search(text)):  # a single one may be code
         text = _WRITTEN_NEWLINE.sub("\n", text)
     if annotations == "drop":
         text = _ANNOTATION.sub("", text)
