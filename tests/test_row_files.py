@@ -234,3 +234,10 @@ def test_a_file_of_countless_lines_that_are_no_rows_is_refused_as_a_whole(
         (tmp_path / name).write_text(text)
         with pytest.raises(CirfError, match=r"more than 50 lines are not rows \((line|row) \d+: not "):
             read_row_file(tmp_path / name, [])
+
+
+def test_a_list_in_a_csv_cell_is_read_where_the_column_may_hold_one(tmp_path: Path) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_text("question,choices,ground_truth,input\nq,\"['a', 'b']\",\"['a', 'b']\",\"['b', 'a']\"\n")
+    ((_, row),) = read_row_file(path).rows
+    assert row == {"question": "q", "choices": ["a", "b"], "ground_truth": "['a', 'b']", "input": "['b', 'a']"}

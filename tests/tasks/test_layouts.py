@@ -391,6 +391,8 @@ def test_columns_that_only_look_like_a_field_are_not_taken_for_it() -> None:
     steps = plain_row({"question": "2 + 2?", "answer": "4", "steps": [{"kind": "sum", "text": "2+2=4"}]}, "here")
     assert steps["rationale"] == "2+2=4"
     assert plain_row({"question": "Title?", "answer": "No, Honestly", "rationale": "It ran."}, "here")["answer"] == "No, Honestly"
+    with pytest.raises(RowError, match="label is 'incorrect': leave the row out"):
+        plain_row({"problem": "2 + 3?", "solution": "2+3=6\nThe answer is 6.", "label": "incorrect"}, "mine, line 1")
     numbered = [{"question": f"{n}?", "answer": n % 3, "category_name": f"Grade {n % 3}"} for n in range(9)]
     assert rows_in_memory(numbered, "mine")[0].answer == "number"
 

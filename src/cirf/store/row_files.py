@@ -195,11 +195,9 @@ def _elements(path: Path, made: Any, refused: Refused | None) -> Iterator[tuple[
 def _columns(made: dict[str, Any]) -> list[list[Any]]:
     """The columns of a table written by columns, as lists or as objects with the rows' numbers; nothing of anything else."""
     kinds = {type(value) for value in made.values()}
-    columns = (
-        [list(value.values()) if isinstance(value, dict) else value for value in made.values()]
-        if kinds in ({list}, {dict})
-        else []
-    )
+    if kinds not in ({list}, {dict}):
+        return []
+    columns = [list(value.values()) if isinstance(value, dict) else value for value in made.values()]
     asked = [column for name, column in zip(made, columns, strict=False) if str(name).casefold() in _ASKED]
     alike = len(set(map(len, columns))) == 1 and all(isinstance(text, str) for column in asked for text in column)
     return columns if asked and alike else []

@@ -350,13 +350,10 @@ def _yes_or_no(answer: str) -> str | None:
 
 def _value(answer: str) -> Fraction | None:
     """The value of an answer that is a number, in digits or in words."""
-    return (
-        number_value(answer)
-        if any(map(str.isdigit, answer))
-        else spoken
-        if (spoken := word_value(answer)) is None
-        else Fraction(spoken)
-    )
+    if any(map(str.isdigit, answer)):
+        return number_value(answer)
+    spoken = word_value(answer)
+    return None if spoken is None else Fraction(spoken)
 
 
 def _option(text: str, choices: Sequence[str] | None, where: str) -> str:

@@ -367,7 +367,8 @@ def _target(row: dict[str, Any], where: str) -> str | None:
         row["question"] = f"Premise: {row['premise']}\nHypothesis: {row['hypothesis']}"
         return _text(row, _TARGETS)
     turns = _conversed(row)
-    prompt = next((row[name] for name in _ASKED_TURNS if isinstance(row.get(name), list) and _is_asked(name, row[name])), None)
+    lists = {name: row[name] for name in _ASKED_TURNS if isinstance(row.get(name), list)}
+    prompt = next((given for name, given in lists.items() if name == "prompt" or _are_turns(given)), None)  # input may be data
     completion = next((row[name] for name in _TARGETS if _is_text(row.get(name)) or _are_turns(row.get(name))), None)
     if turns is None and isinstance(completion, list) and any(_role(turn) == "user" for turn in completion):
         turns = completion
@@ -391,11 +392,6 @@ def _target(row: dict[str, Any], where: str) -> str | None:
         before = [{"input": pair[0], "output": pair[1]} for pair in row["history"] if isinstance(pair, list) and len(pair) == 2]
         row["question"] = _conversation([*before, {"input": row["question"], "output": "-"}], where)[0]
     return _text(row, _TARGETS)
-
-
-def _is_asked(name: str, value: Any) -> bool:
-    """Whether a list is a conversation: any list under ``prompt``; an ``input`` may be a list of data."""
-    return name == "prompt" or _are_turns(value)
 
 
 def _has_other_question(row: Mapping[str, Any], name: str) -> bool:

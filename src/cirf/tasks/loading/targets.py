@@ -47,6 +47,9 @@ _SAYS = re.compile(r"(?:we|i|it|they|he|she|you|there|this|that)(?:['’]\w+)?\s
 _SEVERAL = re.compile(r"=.*\bor\b|\bor\b.*=")
 _SUM = re.compile(r"\d[^=]*\s[-+*/×÷]\s[^=]*\d")
 _CLAUSE = re.compile(r"that\s", re.I)
+_EXPLAINS = 3  # words behind a yes or no that explain it, and do not go on with a title
+_WORD = re.compile(r"[^\W_]+")
+_SECOND_VERDICT = re.compile(r"\b(?:yes|no|true|false)\b", re.I)
 _SENTENCE = re.compile(r"(?:[^\W\d_]\S*\s+){2}.*[.!*]\s*", re.S)
 _MORE_THAN_A_NUMBER = re.compile(  # a date or a time of day
     r"\d\s?[ap]\.?m\b|\b(?:january|february|march|april|may|june|july|august|september|october|november|december)\b", re.I
@@ -138,16 +141,11 @@ def _without_answer(text: str) -> str:
     return text[: text.rindex(closing)].strip() if states_answer_only(closing) else text.strip()
 
 
-_EXPLAINS = 3  # words behind a yes or no that explain it, and do not go on with a title
-_WORD = re.compile(r"[^\W_]+")
-_BOTH = re.compile(r"\b(?:yes|no|true|false)\b", re.I)
-
-
 def opened_with(answer: str) -> str | None:
     """The *yes* or *no* that an answer opens with and then explains; ``None`` of several verdicts and of a title."""
     opened = OPENS.match(answer.strip())
     rest = answer.strip()[opened.end(1) :] if opened else ""
-    return opened[1] if opened and len(_WORD.findall(rest)) >= _EXPLAINS and not _BOTH.search(rest) else None
+    return opened[1] if opened and len(_WORD.findall(rest)) >= _EXPLAINS and not _SECOND_VERDICT.search(rest) else None
 
 
 def from_sentence(answer: str, rationale: str) -> str:
