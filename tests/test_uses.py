@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tinyrun
 import torch
-from docs.research import recorded, uses
+from docs.research import beam, carried, recorded, uses
 from docs.research.recorded import Places, kinds
 
 from cirf.store.files import write_rows
@@ -101,6 +101,25 @@ def test_votes_by_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert (plan["pass@k"], plan["best"], plan["plans"], plan["answers"], plan["tokens"]) == (1, 1, 3, 3, 21)
     assert (terse["pass@k"], terse["one"]) == (0, 0)
     assert summary["differences"]["cirf_full plan - terse all, pass@k"]["difference"] == 1
+    recorded.main(["pack", "--out", str(tmp_path / "rows.parquet"), str(tmp_path / "rows.jsonl")])
+    packed = uses.sampled(recorded.read(tmp_path / "rows.parquet"))
+    assert packed["table"] == summary["table"] and packed["n"] == 1  # without the texts
+
+
+def test_only_functional_tokens_carry_the_rationale_to_the_answer() -> None:
+    batch = carried.batch_of([([5, 6, 7, 8, 9, 10, 11], 2, 4, 5), ([5, 6, 7, 8, 9], 1, 2, 3)], padding=0)
+    seen = batch["attention_mask"][:, 0] == 0
+    assert seen[0].int().tolist() == [
+        [1, 0, 0, 0, 0, 0, 0],  # the question
+        [1, 1, 0, 0, 0, 0, 0],
+        [1, 1, 1, 0, 0, 0, 0],  # the rationale
+        [1, 1, 1, 1, 0, 0, 0],
+        [1, 1, 1, 1, 1, 0, 0],  # the functional token
+        [1, 1, 0, 0, 1, 1, 0],  # the answer
+        [1, 1, 0, 0, 1, 1, 1],
+    ]
+    assert seen[1, 4].int().tolist() == [1, 0, 1, 1, 1, 0, 0]
+    assert batch["labels"].tolist() == [[-100] * 5 + [10, 11], [-100, -100, -100, 8, 9, -100, -100]]
 
 
 def test_a_cascade_keeps_to_its_tokens() -> None:
@@ -237,3 +256,30 @@ def test_recorded_answers_are_those_of_the_model(finished: Path, tmp_path: Path)
     recorded.main([*given, "--out", str(tmp_path / "votes.jsonl"), "--votes", "3", "--most", "1"])
     votes = recorded.read(tmp_path / "votes.jsonl")
     assert [vote["way"] for vote in votes] == ["all"] * 3 + ["plan"] * 3 + ["rest"] * 3
+
+
+def test_beams_over_functional_tokens_find_the_likeliest_trace() -> None:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(26)
+    shape: dict[str, Any] = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    model: Any = LlamaForCausalLM(LlamaConfig(vocab_size=8, initializer_range=0.8, **shape))
+    prompt, plan, stops, cap = [5, 6], [1, 2, 3, 4], [0], 6
+
+    def paths(ids: tuple[int, ...], score: float) -> list[tuple[tuple[int, ...], float]]:
+        """Every trace with its log-probability: each token of the plan where one is the most likely, else the most likely."""
+        if len(ids) == cap or ids[-1:] == (0,):
+            return [(ids, score)]
+        with torch.inference_mode():
+            logs = model(torch.tensor([[*prompt, *ids]])).logits[0, -1].log_softmax(-1)
+        top = int(logs.argmax())
+        return [way for token in (plan if top in plan else [top]) for way in paths((*ids, token), score + float(logs[token]))]
+
+    every = paths((), 0.0)
+    assert len(every) > 20
+    best, score = max(every, key=lambda path: path[1])
+    beams, _ = beam.search(model, prompt, plan, stops, width=1000, cap=cap)
+    assert len(beams) == len(every) and beams[0].ids == best and beams[0].score == pytest.approx(score, abs=1e-4)
+    (greedy,), spent = beam.search(model, prompt, plan, stops, width=1, cap=cap)
+    written = model.generate(torch.tensor([prompt]), max_new_tokens=cap, do_sample=False, eos_token_id=0, pad_token_id=0)
+    assert list(greedy.ids) == written[0, 2:].tolist() and spent == len(greedy.ids)

@@ -1,6 +1,7 @@
 """Record answers of a run's models with the log-probability of every token, for `docs.research.uses`.
 
     python -m docs.research.recorded RUN --out ROWS [--questions FILE] [--methods cirf_full terse] [--skip 300] [--votes 8]
+    python -m docs.research.recorded pack --out ROWS.parquet ROWS [ROWS]
 
 FILE is a JSONL file, read as the run's first task; without it, the first task's test questions are answered. ``--skip`` leaves
 out the first, such as those trained on. For every generated token its kind, log-probability and entropy are recorded, before any
@@ -9,6 +10,8 @@ sampling. An interrupted call resumes.
 ``--votes`` draws that many samples of a question in each of three ways, at temperature 0.7 and top-p 0.95: ``all`` samples every
 position; ``plan`` only those whose most likely token is functional or closes the trace (without functional tokens: the first
 position of a line); ``rest`` only the others. All other positions are greedy.
+
+``pack`` writes several files as one, small enough for ``results/``: of outputs the functional tokens alone, of answers a hash.
 """
 
 from __future__ import annotations
@@ -16,10 +19,15 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
+import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 WAYS = ("all", "plan", "rest")
 TEMPERATURE, TOP_P = 0.7, 0.95
@@ -191,9 +199,24 @@ def answered(
     return rows
 
 
+def pack(files: Sequence[Path], out: Path) -> None:
+    """Write the rows of all ``files`` as one Parquet file, without texts."""
+    rows = [row for file in files for row in read(file)]
+    for row in rows:
+        row["output"] = "".join(re.findall(r"<cirf_\d+>", row["output"]))
+        row["parsed"] = None if row["parsed"] is None else f"{zlib.crc32(row['parsed'].encode()):08x}"
+    table = pa.Table.from_pylist(rows)
+    numbers = [pa.list_(pa.float32()) if field.name in ("logp", "entropy") else field.type for field in table.schema]
+    out.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table.cast(pa.schema(zip(table.column_names, numbers, strict=True))), out, compression="zstd")
+
+
 def read(path: Path) -> list[dict[str, Any]]:
-    """The rows of a file, without an incomplete last one."""
+    """The rows of a file of answers, without an incomplete last one, or of one that `pack` wrote."""
     found = []
+    if path.suffix == ".parquet":
+        rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
+        return rows
     with path.open(encoding="utf-8") as lines:
         for line in lines:
             if line.endswith("\n"):
@@ -203,14 +226,17 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", type=Path)
+    parser.add_argument("run", type=Path, help="a run's folder, or pack")
+    parser.add_argument("rows", type=Path, nargs="*", help="of pack: the files")
     parser.add_argument("--questions", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--methods", nargs="+", default=["cirf_full", "terse"])
     parser.add_argument("--skip", type=int, default=0)
     parser.add_argument("--most", type=int, default=1000)
     parser.add_argument("--votes", type=int, default=0)
-    asked = parser.parse_args(arguments)
+    asked = parser.parse_intermixed_args(arguments)
+    if str(asked.run) == "pack":
+        return pack(asked.rows, asked.out)
     write(asked.run, asked.questions, asked.out, asked.methods, asked.skip, asked.most, asked.votes)
 
 
