@@ -7,8 +7,10 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
+import numpy as np
 from docs.research import uses
 from docs.research.over_runs import answers, archived, training
+from docs.research.recorded import read
 from docs.research.result_tables import (
     ROOT,
     Cell,
@@ -39,7 +41,7 @@ from docs.research.result_tables import (
     validation,
 )
 
-from cirf.statistics import Comparison
+from cirf.statistics import Comparison, compare
 
 FIVE: Tasks = ("gsm8k", "svamp", "multiarith", "coin_flip", "commonsense_qa")
 OTHERS: Tasks = ("math500", "bbh", "strategyqa", "scienceqa")
@@ -1169,7 +1171,37 @@ def transitions() -> str:
     return ", ".join(f"{value:.3f} [{low:.3f}, {high:.3f}]" for value, low, high in areas)
 
 
+@cache
+def recorded(name: str) -> dict[str, dict[str, dict[str, Any]]]:
+    """Recorded answers in ``results/recorded-cpu`` by method and question."""
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for row in read(ROOT / "results" / "recorded-cpu" / f"{name}.parquet"):
+        found.setdefault(row["method"], {})[row["id"]] = row
+    return found
+
+
+def recorded_gap(name: str, first: str, second: str) -> str:
+    """The difference in accuracy of two methods of recorded answers."""
+    one, other = ({item: float(row["correct"]) for item, row in recorded(name)[key].items()} for key in (first, second))
+    gap = compare(one, other)
+    return bounds(gap.difference, *gap.interval, strong=gap.significant)
+
+
+@cache
+def areas_gap(name: str, first: str, second: str) -> str:
+    """The difference in AUROC of two methods' traces of recorded answers."""
+    items = [item for item in recorded(name)[first] if item in recorded(name)[second]]
+    rows = [[recorded(name)[key][item] for item in items] for key in (first, second)]
+    right = [np.array([row["correct"] for row in own]) for own in rows]
+    score = [uses.scores(own, None)["trace, sum"] for own in rows]
+    ((value, low, high),) = uses.drawn(
+        len(items), lambda at: [uses.auroc(right[0][at], score[0][at]) - uses.auroc(right[1][at], score[1][at])]
+    )
+    return f"{value:.2f} [{low:.2f}, {high:.2f}]"
+
+
 BOTH = ("cirf_full_calculator", "terse_calculator")
+SUMS = "made-sums"
 USES = Table(
     "uses",
     "question",
@@ -1178,7 +1210,11 @@ USES = Table(
         other_use("1 More rows", "`cirf_full` − `terse`, points: 203 rows *", "**-9.0** [-15.0, -2.8]", "256; 1", "tokens worse"),
         other_use("", "255 rows †", "-2.0 [-8.5, 4.5]", "200; 1", "not significant"),
         use("", "530 rows", of("cirf_full", BASELINES), of("terse", BASELINES), THREE, "1", "tokens worse"),
-        other_use("", "240 rows of made sums (135M) †", "+4.2 [-0.0, 8.4]", "500; 1", "not significant (p = 0.06)"),
+        other_use(
+            "",
+            "240 rows of made sums (135M)",
+            *(lambda: recorded_gap(SUMS, "cirf_full", "terse"), "500; 1", "not significant (p = 0.06)"),
+        ),
         use("", "1,500 rows", CIRF, TERSE, FIVE, "3 and 1", "not significant; a gain above 0.1 is excluded"),
         other_use("", "9,450 rows; 1.5B", "", "", "not measured"),
         other_use(
@@ -1196,7 +1232,11 @@ USES = Table(
         other_use(
             "", "probability of the trace: `cirf_full` − `terse`, AUROC *", "**-0.10** [-0.17, -0.03]", "256; 1", "tokens worse"
         ),
-        other_use("", "the same on made sums (135M) †", "-0.05 [-0.10, 0.00]", "500; 1", "not significant"),
+        other_use(
+            "",
+            "the same on made sums (135M)",
+            *(lambda: areas_gap(SUMS, "cirf_full", "terse"), "500; 1", "not significant"),
+        ),
         other_use("", "functional tokens added to all other scores, AUROC *", "**-0.03** [-0.05, -0.00]", "256; 1", "worse"),
         other_use("", "unusual transitions, AUROC within a benchmark", transitions, "1,641; 2", "chance"),
         other_use(
