@@ -1,12 +1,12 @@
 """The calculation that a number comes from: ``63-57=`` for the ``6`` of ``She has 63 games - 57 games = 6 games more``."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from fractions import Fraction
 
 from cirf.tasks.parsing.answers import number_value
 from cirf.tasks.steps import left_side, strip_annotations
-from cirf.text.numerals import plain_numbers
+from cirf.text.numerals import evaluate, plain_numbers
 
 _TOKEN = re.compile(
     r"""(?P<number>(?:(?<![\w)\]}%.])(?<![\w)\]}%.]\s)-)?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:\s?%)?)
@@ -96,33 +96,3 @@ def _whole(run: list[str]) -> Iterator[list[str]]:
         run.remove("(")
     if any(term in "+-*/" for term in run):
         yield run
-
-
-def evaluate(terms: Sequence[str]) -> Fraction | None:
-    """The value of a calculation in numbers, percentages, ``+-*/`` and brackets; ``None`` for a division by zero."""
-    left = list(reversed(terms))
-
-    def factor() -> Fraction:
-        term = left.pop()
-        if term == "(":
-            value = sums()
-            left.pop()
-            return value
-        return Fraction(term[:-1]) / 100 if term.endswith("%") else Fraction(term)
-
-    def product() -> Fraction:
-        value = factor()
-        while left and left[-1] in "*/":
-            value = value * factor() if left.pop() == "*" else value / factor()
-        return value
-
-    def sums() -> Fraction:
-        value = product()
-        while left and left[-1] in "+-":
-            value = value + product() if left.pop() == "+" else value - product()
-        return value
-
-    try:
-        return sums()
-    except ZeroDivisionError:
-        return None

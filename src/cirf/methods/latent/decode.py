@@ -32,6 +32,7 @@ import torch
 from cirf.errors import CirfError
 from cirf.lm.decoding.prefix_cache import PrefilledPrompts, Prefiller
 from cirf.lm.prompt import encode
+from cirf.lm.training.loss import only_at
 from cirf.methods.latent.loop import Project, padded_left, read_projector, think
 from cirf.store.files import parse_json, to_json, write_atomic
 
@@ -127,11 +128,17 @@ def given(model: Any, beginnings: Prefiller | None, prompts: Sequence[list[int]]
     """What a model is given of a batch of prompts before it answers, row by row. ``None``: their tokens alone. ``CirfError``
     where ``beginnings`` does not give its vectors."""
     begun = None if beginnings is None else beginnings.begin(prompts)
-    begun = begun or PrefilledPrompts(list(prompts), [0] * len(prompts), None, [(0, torch.empty(0))] * len(prompts))
+    if begun is None:
+        return with_vectors(model, prompts, [(0, torch.empty(0))] * len(prompts))
     if begun.vectors is None:
         raise CirfError("what this model is given before it answers was computed elsewhere, so it cannot be given as vectors")
+    return with_vectors(model, begun.prompts, begun.vectors)
+
+
+def with_vectors(model: Any, prompts: Sequence[list[int]], vectors: Sequence[tuple[int, torch.Tensor]]) -> list[PromptVectors]:
+    """Prompts with ``vectors`` in place of some of their tokens: in each row a place, and what begins there [n x d]."""
     rows = []
-    for ids, (start, own) in zip(begun.prompts, begun.vectors, strict=True):
+    for ids, (start, own) in zip(prompts, vectors, strict=True):
         vectors = model.get_input_embeddings()(torch.tensor(ids, device=model.device)).clone()
         places = torch.zeros(len(ids), dtype=torch.bool, device=vectors.device)
         if len(own):
@@ -156,7 +163,8 @@ def prefill(model: Any, rows: Sequence[PromptVectors]) -> PrefilledPrompts:
         vectors[index, longest - head :] = row.vectors[:head]
         mask[index, longest - head :] = 1
     places = (mask.cumsum(dim=1) - 1).clamp(min=0)
-    made = model(inputs_embeds=vectors, attention_mask=mask, position_ids=places, use_cache=True, logits_to_keep=1)
+    with only_at(model, torch.empty(0, dtype=torch.long, device=mask.device)):
+        made = model(inputs_embeds=vectors, attention_mask=mask, position_ids=places, use_cache=True)
     return PrefilledPrompts(prompts, heads, made.past_key_values)
 
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +33,9 @@ from cirf.errors import CirfError
 from cirf.lm.backbone import load_model, load_tokenizer
 from cirf.lm.decoding.prefix_cache import PrefilledPrompts
 from cirf.lm.prompt import encode, prompt_text
+from cirf.methods.latent.decode import prefill, with_vectors
 from cirf.methods.latent.loop import padded_left
-from cirf.methods.soft.prompts import TemplateFrame, find_run, placeholder, prefill
+from cirf.methods.soft.prompts import TemplateFrame, find_run, placeholder
 from cirf.recipe import schema
 from cirf.store.files import parse_json, to_json, write_atomic
 
@@ -234,8 +235,8 @@ class GuidedPrefiller:
                 raise CirfError("a prompt ends with the places of vectors; there is no token after them")
             shown.append([*ids[:start], *[self._holder] * len(own), *ids[start + count :]])
             starts.append(start)
-        cache = prefill(self._model, [row[:-1] for row in shown], starts, list(vectors))
-        return PrefilledPrompts(shown, [len(row) - 1 for row in shown], cache, list(zip(starts, vectors, strict=True)))
+        placed = list(zip(starts, vectors, strict=True))
+        return replace(prefill(self._model, with_vectors(self._model, shown, placed)), vectors=placed)
 
     def begin(self, prompts: Sequence[list[int]]) -> PrefilledPrompts:
         return self.fill(prompts, self.vectors(prompts))
