@@ -263,7 +263,7 @@ def test_the_label_that_keeps(folder: Path, tmp_path: Path) -> None:
     assert keep_label(BertConfig(num_labels=2)) == 1
     assert keep_label(BertConfig(id2label={0: "Keep", 1: "Drop"})) == 0
     assert keep_label(BertConfig(id2label={0: "drop", 1: "other", 2: "preserve"})) == 2
-    with pytest.raises(CirfError, match=r"none of its 3 labels \(LABEL_0, LABEL_1, LABEL_2\) says that a word is kept"):
+    with pytest.raises(CirfError, match=r"none of its 3 labels \(LABEL_0, LABEL_1, LABEL_2\) says that a word stays"):
         keep_label(BertConfig(num_labels=3))
     named = json.loads((folder / "config.json").read_text()) | {"id2label": {"0": "keep", "1": "drop"}}
     for path in folder.iterdir():

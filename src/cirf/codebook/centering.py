@@ -60,9 +60,7 @@ def represent(
     """
     count, width = vectors.shape if len(vectors.shape) == 2 else (0, 0)
     if len(vectors.shape) != 2 or groups.shape != (count,):
-        raise CirfError(
-            f"codebook: {vectors.shape} embeddings do not fit {groups.shape} rationale numbers; make the embeddings again"
-        )
+        raise CirfError(f"codebook: {vectors.shape} embeddings do not fit {groups.shape} rationales; make the embeddings again")
     names, inverse, sizes = np.unique(groups, return_inverse=True, return_counts=True)
     order = np.argsort(inverse, kind="stable")
     question_vectors = _checked(questions, names, width) if kind == "question_centered" else None

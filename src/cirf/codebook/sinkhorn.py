@@ -193,9 +193,7 @@ def _check(shape: tuple[int, ...]) -> None:
 def _mean(sums: Iterable[float], count: int) -> float:
     total = math.fsum(sums)
     if not math.isfinite(total):
-        raise CirfError(
-            "codebook: a distance of segment and code is not finite; lower codebook.learning_rate or check the embeddings"
-        )
+        raise CirfError("codebook: a distance is not finite; lower codebook.learning_rate or check the embeddings")
     return total / count
 
 

@@ -193,9 +193,7 @@ def check_causal(config: Any, source: str | Path) -> None:
     causal = any(name.endswith(("CausalLM", "LMHeadModel", "ForConditionalGeneration")) for name in classes)
     own = bool(getattr(config, "auto_map", None))  # custom code with any class names
     if getattr(config, "is_encoder_decoder", False) or (classes and not causal and not own):
-        raise CirfError(
-            f"{source}: holds a {classes[0] if classes else config.model_type}, not a causal language model; {_ADVICE}"
-        )
+        raise CirfError(f"{source}: holds a {[*classes, config.model_type][0]}, not a causal language model; {_ADVICE}")
 
 
 def check_architecture(config: Any, wanted: schema.Architecture, source: str | Path) -> None:

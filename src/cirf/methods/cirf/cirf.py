@@ -136,9 +136,7 @@ class CirfFull(Method):
         if calculates(self.settings) and (isinstance(self, CirfBare) or not getattr(self.settings, "results", True)):
             raise CirfError(f"variants.{self.name}.settings.calculator: it writes no results to compute; remove it")
         if self.name == CirfFull.name and getattr(self.settings, "subjects", False):
-            raise CirfError(
-                f"variants.{self.name}.settings.subjects: pruning uses the traces of {self.name}; give the variant another name"
-            )
+            raise CirfError(f"variants.{self.name}.settings.subjects: pruning uses its traces; give the variant another name")
         if self.start is not None and self.name == CirfFull.name:
             raise CirfError(
                 f"variants.{self.name}.settings.start: other methods use {self.name} as trained from the backbone; "

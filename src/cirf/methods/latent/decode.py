@@ -81,9 +81,7 @@ class LatentPrefiller:
         self._model, self._latent, self._project = model, latent, project
         known = tokenizer.get_vocab()
         if latent.begin not in known or latent.end not in known:
-            raise CirfError(
-                f"the model lacks {latent.begin} and {latent.end}, so it was not trained to reason in vectors; train it"
-            )
+            raise CirfError(f"the model lacks {latent.begin} and {latent.end}: it was not trained to reason in vectors; train it")
         self._begin, self._end = known[latent.begin], known[latent.end]
         self._tail = [self._end, *encode(tokenizer, latent.after)]
 

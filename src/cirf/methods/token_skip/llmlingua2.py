@@ -95,9 +95,7 @@ def keep_label(config: Any) -> int:
         return named[0]
     if len(labels) != 2:
         names = ", ".join(list(labels.values())[:5])
-        raise CirfError(
-            f"{config.name_or_path}: none of its {len(labels)} labels ({names}) says that a word is kept; use {LARGE}"
-        )
+        raise CirfError(f"{config.name_or_path}: none of its {len(labels)} labels ({names}) says that a word stays; use {LARGE}")
     return 1
 
 
