@@ -39,13 +39,13 @@ if TYPE_CHECKING:
     from cirf.tasks.task import Task
 
 
-def same_answer(task: Task, problem: Problem) -> Callable[[str, str], bool]:
-    """Tells whether two answers are one: where the task takes one for the other."""
-    return lambda one, other: one == other or task.equal(one, dataclasses.replace(hide(problem), answer=other))
-
-
 def decide(task: Task, problem: Problem, votes: Sequence[Row]) -> Majority:
-    return majority([vote["parsed"] for vote in votes], same_answer(task, problem))
+    """The majority of votes; two answers are one where the task takes one for the other."""
+
+    def same(one: str, other: str) -> bool:
+        return one == other or task.equal(one, dataclasses.replace(hide(problem), answer=other))
+
+    return majority([vote["parsed"] for vote in votes], same)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
