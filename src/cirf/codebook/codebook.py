@@ -86,10 +86,8 @@ class Codebook:
     ) -> None:
         """``CirfError`` unless it fits a backbone of this width, this embedding model and these settings."""
         if width != self.width:
-            raise CirfError(
-                f"codebook.reuse: its codes are {self.width} wide, the backbone's embeddings {width}; "
-                "use it with a backbone of that width, or train a new codebook"
-            )
+            advice = "use it with a backbone of that width, or train a new codebook"
+            raise CirfError(f"codebook.reuse: its codes are {self.width} wide, the backbone's embeddings {width}; {advice}")
         if dict(embedder) != dict(self.embedder):
             raise CirfError(
                 f"codebook.reuse: it was trained on vectors of {_name(self.embedder)}, the recipe embeds with {_name(embedder)}; "

@@ -49,10 +49,8 @@ def no_pickles(source: str | Path) -> Iterator[None]:
             yield
     finally:
         if refused:
-            raise CirfError(
-                f"{source}: {refused[0]} holds pickled weights, which may run code when they are loaded; "
-                "save the model with its weights as safetensors"
-            ) from None
+            why = "holds pickled weights, which may run code when they are loaded"
+            raise CirfError(f"{source}: {refused[0]} {why}; save the model with its weights as safetensors") from None
 
 
 __all__ = ["embedding_width", "load_config", "load_model", "load_tokenizer", "locate", "pick_device", "prompt_text", "sanitise"]

@@ -116,10 +116,8 @@ def _from_file(section: schema.Results, data: str | None) -> ResultWriter:
             raise CirfError(f"{path}: no row for {wanted}; add one with {len(steps.segments)} results")
         where, results = rows[steps.problem, steps.sample]
         if len(results) != len(steps.segments):
-            raise CirfError(
-                f"{where}: {len(results)} results for the {len(steps.segments)} steps of {wanted}; "
-                "give one result a step, empty where there is none"
-            )
+            counts = f"{len(results)} results for the {len(steps.segments)} steps of {wanted}"
+            raise CirfError(f"{where}: {counts}; give one result a step, empty where there is none")
         return results
 
     return write

@@ -138,10 +138,7 @@ class CirfFull(Method):
         if self.name == CirfFull.name and getattr(self.settings, "subjects", False):
             raise CirfError(f"variants.{self.name}.settings.subjects: pruning uses its traces; give the variant another name")
         if self.start is not None and self.name == CirfFull.name:
-            raise CirfError(
-                f"variants.{self.name}.settings.start: other methods use {self.name} as trained from the backbone; "
-                "give the variant another name"
-            )
+            raise CirfError(f"variants.{self.name}.settings.start: other methods start from it; give the variant another name")
 
     def retrace(self, traces: Sequence[Trace]) -> list[Trace]:
         return recoded(traces, self.settings.codes, len(self._names.codes), self._seed)

@@ -15,9 +15,6 @@ so what the loop feeds one at a time can be fed in one pass::
     E(..) E(..) ..    E(<latent>)  z1   z2   E(</latent>)        [s x d]
 
 A causal model gives the same answer after either: it computes the same keys and values for the same vectors in the same places.
-The cost is a second prefill.
-
-The only interface to a method is how it begins prompts (`cirf.lm.decoding.prefix_cache.Prefiller`).
 """
 
 from __future__ import annotations

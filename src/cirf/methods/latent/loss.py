@@ -19,9 +19,7 @@ were fed to the model, and learns to write the text of step k::
 
     z z | 48 / 2 = 24 . <end>
 
-Its gradients reach the thoughts, and through them the model and the question. After training it is removed. It is a second set of
-adapters on the trained model; where every weight is trained, adapters on a copy of the model as it was; or a copy that is
-trained itself, as in the publication, for twice the memory.
+Its gradients reach the thoughts, and through them the model and the question. After training it is removed.
 """
 
 from __future__ import annotations

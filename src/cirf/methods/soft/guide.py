@@ -8,13 +8,8 @@ to the width of the larger model::
 
 The places hold a token of its vocabulary, or one trained vector.
 
-For an answer the guide reads the question, and its vectors go into the cache from which decoding continues. What the decoder is
-shown of a prompt with two vectors, and what of it the cache holds already::
-
-    How many clips? # # <end of turn> <assistant>
-    [-------------- cache ---------]
-
-The guide reads the question for every answer, and its time is part of the answer's time.
+The guide reads the question for every answer, and its time is part of the answer's time. Its vectors go into the cache from which
+decoding continues.
 """
 
 from __future__ import annotations

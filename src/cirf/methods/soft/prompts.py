@@ -127,10 +127,7 @@ def placeholder(tokenizer: Any) -> str:
         ids = encode(tokenizer, token * 2)
         if len(ids) == 2 and ids[0] == ids[1] and ids[0] not in bare and not set(_UNQUOTABLE) & set(token):
             return str(token)
-    raise CirfError(
-        f"{tokenizer.name_or_path}: every special token of its tokenizer occurs in its prompts already, so none can hold the "
-        "places of vectors; use another model"
-    )
+    raise CirfError(f"{tokenizer.name_or_path}: no special token is left to hold the places of vectors; use another model")
 
 
 def find_run(ids: Sequence[int], token: int) -> tuple[int, int]:
