@@ -66,7 +66,9 @@ class FormSettings(Section):
     )
     results: bool = key(True, "Whether results are written between functional tokens.")
     result_tokens: Whole | None = key(None, "Most tokens of one result; null: no limit.", unit="tokens")
-    result_cost: float = key(0.0, "Penalty on starting a result, between all results (0) and none.", unit="nats", ge=0)
+    result_cost: float = key(
+        0.0, "Penalty on starting a result, between all results (0) and none.", unit="nats", ge=0, allow_inf_nan=False
+    )
     at_most: dict[Whole, Whole] = key(
         {}, "Most times that single functional tokens are written in an answer, by their codes; 0 forbids one: {7: 0, 3: 2}."
     )

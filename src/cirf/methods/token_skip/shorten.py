@@ -130,11 +130,7 @@ def shorten(rationale: str, words: Sequence[Word], ratio: float, count: Callable
         words: as a ``Scorer`` gives them for this text.
         ratio: above 0, at most 1.
         count: the number of tokens of a text, of the model that is to write it. It is called for about log2(words) + 3 texts.
-
-    ``ValueError``: another ratio.
     """
-    if not 0 < ratio <= 1:
-        raise ValueError(f"ratio: {ratio} is not above 0 and at most 1")
     whole = count(rationale)
     everything = Shortened(rationale, tuple(range(len(words))), whole, whole)
     if ratio == 1 or not words:
