@@ -22,16 +22,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
+from pydantic import TypeAdapter, ValidationError
 
 from cirf.errors import CirfError
 from cirf.lm.decoding.prefix_cache import PrefilledPrompts, Prefiller
 from cirf.lm.prompt import encode
 from cirf.lm.training.loss import only_at
 from cirf.methods.latent.loop import Project, padded_left, read_projector, think
-from cirf.store.files import parse_json, to_json, write_atomic
+from cirf.store.files import to_json, write_atomic
 
 _FILE = "latent.json"
 """Next to a saved model: the settings of its latent thoughts."""
@@ -52,22 +53,22 @@ class LatentSettings:
         write_atomic(folder / _FILE, to_json(asdict(self)))
 
 
-def read_latent(folder: Path) -> LatentSettings | None:
-    """How the model in a folder thinks; ``None`` where it does not. ``CirfError`` for a damaged file."""
-    path = folder / _FILE
+S = TypeVar("S")
+
+
+def read_settings(path: Path, kind: type[S]) -> S | None:
+    """The settings in a file next to a saved model; ``None`` without the file. ``CirfError`` for a damaged one."""
     if not path.is_file():
         return None
     try:
-        saved = parse_json(path.read_text(encoding="utf-8"))
-        return LatentSettings(
-            str(saved["begin"]),
-            str(saved["end"]),
-            int(saved["count"]),
-            str(saved.get("after", "")),
-            int(saved.get("projector", 0)),
-        )
-    except (ValueError, KeyError, TypeError):
-        raise CirfError(f"{path}: damaged, so the number of its vectors is unknown; train it again") from None
+        return TypeAdapter(kind).validate_json(path.read_bytes())
+    except ValidationError:
+        raise CirfError(f"{path}: damaged, so it is unknown where its vectors come from; train it again") from None
+
+
+def read_latent(folder: Path) -> LatentSettings | None:
+    """How the model in a folder thinks; ``None`` where it does not. ``CirfError`` for a damaged file."""
+    return read_settings(folder / _FILE, LatentSettings)
 
 
 class LatentPrefiller:

@@ -28,11 +28,11 @@ from cirf.errors import CirfError
 from cirf.lm.backbone import load_model, load_tokenizer
 from cirf.lm.decoding.prefix_cache import PrefilledPrompts
 from cirf.lm.prompt import encode, prompt_text
-from cirf.methods.latent.decode import prefill, with_vectors
+from cirf.methods.latent.decode import prefill, read_settings, with_vectors
 from cirf.methods.latent.loop import padded_left
 from cirf.methods.soft.prompts import TemplateFrame, find_run, placeholder
 from cirf.recipe import schema
-from cirf.store.files import parse_json, to_json, write_atomic
+from cirf.store.files import to_json, write_atomic
 
 _FILE, _WEIGHTS = "soft.json", "soft.safetensors"
 """Next to a saved model: which guide computes its vectors and how, and the weights for it."""
@@ -156,18 +156,7 @@ def save_soft(folder: Path, soft: SoftPromptSettings, projection: torch.nn.Linea
 
 def read_soft(folder: Path) -> SoftPromptSettings | None:
     """How the model in a folder is given vectors; ``None`` where it is not. ``CirfError`` for a damaged file."""
-    path = folder / _FILE
-    if not path.is_file():
-        return None
-    try:
-        saved = parse_json(path.read_text(encoding="utf-8"))
-        texts = {name: saved[name] for name in ("placeholder", "guide", "fingerprint", "instruction")}
-        assert all(isinstance(text, str) for text in texts.values())
-        return SoftPromptSettings(
-            count=int(saved["count"]), shifted=bool(saved["shifted"]), empty_system=bool(saved["empty_system"]), **texts
-        )
-    except (ValueError, KeyError, TypeError, AssertionError):
-        raise CirfError(f"{path}: damaged, so it is not known who makes the model's vectors; train it again") from None
+    return read_settings(folder / _FILE, SoftPromptSettings)
 
 
 def saved_guide(folder: Path, soft: SoftPromptSettings, model: Any) -> Guide:
