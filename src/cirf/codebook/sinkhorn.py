@@ -94,7 +94,8 @@ def assign(
     if it comes in pieces, is processed ``chunk`` rows at a time. All processes that share the rows must call this; each gets
     the codes of all rows. ``CirfError`` for distances that are not finite, no vector or no anchor.
     """
-    count, own = x.shape[0], _own_rows(x.shape[0], share)
+    count = x.shape[0]
+    own = sum(min(PIECE, count - start) for start in share.mine(range(0, count, PIECE)))
     _check((count, len(anchors)))
     logits = torch.empty(own, len(anchors), dtype=anchors.dtype, device=anchors.device)
     closest, sums, done = list[Tensor](), list[float](), 0
@@ -147,10 +148,6 @@ def blocks(rows: Tensor, chunk: int = _CHUNK) -> Iterator[Tensor]:
 def own_rows(rows: Tensor, share: Share) -> Tensor:
     """The rows of a process's share of the pieces, of ``rows`` [M x ...]."""
     return rows if share.of == 1 else torch.cat([rows[:0], *share.mine(list(blocks(rows, PIECE)))])
-
-
-def _own_rows(count: int, share: Share) -> int:
-    return sum(min(PIECE, count - start) for start in share.mine(range(0, count, PIECE)))
 
 
 def _merged(parts: list[Tensor], share: Share, run: int) -> list[Tensor]:
