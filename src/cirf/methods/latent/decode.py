@@ -131,10 +131,10 @@ def given(model: Any, beginnings: Prefiller | None, prompts: Sequence[list[int]]
     return with_vectors(model, begun.prompts, begun.vectors)
 
 
-def with_vectors(model: Any, prompts: Sequence[list[int]], vectors: Sequence[tuple[int, torch.Tensor]]) -> list[PromptVectors]:
-    """Prompts with ``vectors`` in place of some of their tokens: in each row a place, and what begins there [n x d]."""
+def with_vectors(model: Any, prompts: Sequence[list[int]], given: Sequence[tuple[int, torch.Tensor]]) -> list[PromptVectors]:
+    """Prompts with other vectors in place of some tokens; ``given``: of each row a place, and the vectors from there [n x d]."""
     rows = []
-    for ids, (start, own) in zip(prompts, vectors, strict=True):
+    for ids, (start, own) in zip(prompts, given, strict=True):
         vectors = model.get_input_embeddings()(torch.tensor(ids, device=model.device)).clone()
         places = torch.zeros(len(ids), dtype=torch.bool, device=vectors.device)
         if len(own):
