@@ -58,7 +58,7 @@ def test_a_budget_counts_the_vectors_that_answer() -> None:
     section = _recipe("sem_cot").evaluate.model_copy(update={"max_completion_tokens": 4})
     one, five = (methods.get("sem_cot", _recipe("sem_cot", **settings)) for settings in ({"answered": 1}, {}))
     assert one.latents == five.latents == 5 and one.budget(task, section) == 3
-    with pytest.raises(CirfError, match="sem_cot reasons in 5 vectors before it answers"):
+    with pytest.raises(CirfError, match="sem_cot answers after 5 vectors"):
         five.budget(task, section)
 
 

@@ -11,7 +11,7 @@ import pytest
 import tinyrun
 
 from cirf import methods
-from cirf.evaluation.perturb import Prober
+from cirf.evaluation.probes import Prober
 from cirf.recipe.schema import Recipe
 from cirf.stages.probes import units_of
 from cirf.store.jsonl import read_rows

@@ -152,7 +152,7 @@ def _recipe(variants: dict[str, Any], **keys: Any) -> Recipe:
         ("cirf_ful", {}, "nearest is 'cirf_full'"),
         ("cot", {}, "on.method: cot is not trained"),
         ("coconut", {}, "on.method: coconut does not reason in tokens only"),
-        ("on", {}, "on -> on; with reward it names a method or variant that is trained without"),
+        ("on", {}, "on -> on; with reward name a method or variant that is trained without"),
         (None, {}, "on -> nothing; with reward it names"),
         ("mine.py", {}, "on -> mine.py; with reward it names"),
         ("cirf_full", {"num_generations": 1}, "reward.num_generations: expected"),

@@ -230,7 +230,7 @@ def test_short_trials_choose_the_rate_of_a_training_like_any_other(workshop: tin
         ),
         (
             {"learning_rates": [1e-9, 3e4], "trial_epochs": 0.2, "epochs": 6.0, "warmup_steps": 0},
-            "30000 won the short trials of direct_sft",
+            "30000 won the trials of direct_sft",
         ),
     ],
 )

@@ -91,7 +91,7 @@ def test_a_codebook_that_does_not_fit_is_refused(trained: Trained) -> None:
         book.check(width=10, embedder=EMBEDDER | {"model": "other", "revision": "v2"})
     with pytest.raises(CirfError, match=r"of tiny, the recipe embeds with tiny, numbers masked; set .*embeddings\.numbers"):
         book.check(width=10, embedder=EMBEDDER | {"numbers": "mask"})
-    with pytest.raises(CirfError, match=r"set codebook.size to 6"):
+    with pytest.raises(CirfError, match=r"set that to 6"):
         book.check(width=10, embedder=EMBEDDER, size=64)
     with pytest.raises(CirfError, match=r"representation is raw; set it to mean_centered"):
         book.check(width=10, embedder=EMBEDDER, representation="raw")
@@ -232,7 +232,7 @@ def test_the_input_is_left_alone(segments: tuple[np.ndarray, np.ndarray]) -> Non
 
 def test_what_does_not_fit_together_is_refused() -> None:
     vectors, groups = np.zeros((3, 2), np.float32), np.array([0, 0, 1])
-    with pytest.raises(CirfError, match="rationale numbers"):
+    with pytest.raises(CirfError, match="do not fit"):
         represent(vectors, groups[:2], "raw", "zero", 0)
     with pytest.raises(CirfError, match="no question was embedded"):
         represent(vectors, groups, "question_centered", "zero", 0)

@@ -33,6 +33,7 @@ class Bench:
     def facts(self) -> dict[str, Any]:
         return {"engine": "an engine", "device": self.device}
 
+    @property
     def loading(self) -> dict[str, Any]:
         return {"together": self.together, "models": len(self.groups)}
 

@@ -22,12 +22,12 @@ from hypothesis import strategies as st
 
 from cirf import methods, tasks
 from cirf.evaluation import harness, latency
-from cirf.evaluation import self_consistency as votes
 from cirf.export import formats as lm_evaluation
 from cirf.methods.base import Method
 from cirf.progress import SILENT
 from cirf.recipe.schema import Evaluate, Recipe
 from cirf.records import Problem
+from cirf.stages import votes
 from cirf.stages.scores import openings_of
 from cirf.store.files import RowLog
 from cirf.store.jsonl import read_rows

@@ -12,7 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cirf.errors import CirfError
-from cirf.evaluation.self_consistency import (
+from cirf.methods import get
+from cirf.progress import SILENT
+from cirf.recipe.schema import Evaluate, Problems, Recipe, TaskEntry
+from cirf.records import Problem
+from cirf.stages.votes import (
     Sampler,
     VotedQuestion,
     VoteSource,
@@ -22,10 +26,6 @@ from cirf.evaluation.self_consistency import (
     draw_votes,
     majority,
 )
-from cirf.methods import get
-from cirf.progress import SILENT
-from cirf.recipe.schema import Evaluate, Problems, Recipe, TaskEntry
-from cirf.records import Problem
 from cirf.statistics import compare, holm, wilson
 from cirf.store.files import RowLog
 from cirf.store.jsonl import read_rows

@@ -5,6 +5,7 @@ twice: what teacher and student read, and where they meet, whatever the tokenize
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -51,10 +52,11 @@ def objective(gamma: float = 20.0, rho: float = 1.0) -> Distillation:
 def states(model: Any, rows: list[Feature], made: Distillation) -> tuple[torch.Tensor, torch.Tensor, Any, torch.Tensor]:
     """The student's and the teacher's states where they meet, the student's pass and the teacher's loss."""
     batch = made.collate(rows, 0)
-    student = read_after(model, made.think(model, batch), batch["input_ids"], batch["tail_mask"], batch["labels"], states=True)
-    assert student.states is not None
+    given = (batch["input_ids"], batch["tail_mask"], batch["labels"])
+    logits, targets, read = read_after(model, made.think(model, batch), *given, states=True)
+    student = SimpleNamespace(logits=logits, targets=targets)
     taught, theirs = teach(model, batch["teacher"], batch["taught"], batch["taught_column"])
-    return torch.stack(at(student.states, batch["column"])), torch.stack(theirs), student, taught
+    return torch.stack(at(read.hidden_states, batch["column"])), torch.stack(theirs), student, taught
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -443,7 +443,7 @@ def test_a_loss_of_ones_own_takes_no_weight(tiny: Any, tokenizer: Any, tmp_path:
     model = tiny.build_model("llama", tied=False)
     ids = extend(model, tokenizer, None, schema.Vocabulary(), 8, 0)
     section, rows = _section(functional_token_loss_weight=2.0), _rows(tokenizer, 4)
-    with pytest.raises(CirfError, match=r"finetune\.functional_token_loss_weight: the training of mine has its own loss"):
+    with pytest.raises(CirfError, match=r"finetune\.functional_token_loss_weight: mine has a loss of its own"):
         finetune(model, tokenizer, rows, [], TrainingSpec(section, "mine", ids, tmp_path, 0, objective=Own()))
 
 

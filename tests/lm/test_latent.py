@@ -20,7 +20,7 @@ from cirf.lm.training.loss import IGNORED, summed, target_logits
 from cirf.lm.vocabulary import add_tokens
 from cirf.methods.base import at_head_of_answer
 from cirf.methods.latent.decode import LatentPrefiller, LatentSettings, given, prefill, prompt_embeddings, read_latent, thinking
-from cirf.methods.latent.loop import Projector, Thoughts, logits_after, padded_left, read_projector, think
+from cirf.methods.latent.loop import Projector, Thoughts, padded_left, read_after, read_projector, think
 
 KINDS = ["llama", "qwen2", "gpt2"]
 PROMPTS = [[5, 9, 30, 41], [7, 8], [60, 61, 62, 63, 64, 65, 66], [11, 12, 13]]
@@ -45,7 +45,7 @@ def batch(rows: list[int]) -> tuple[torch.Tensor, ...]:
 def run(model: Any, rows: list[int], project: Any = None) -> tuple[Thoughts, torch.Tensor, torch.Tensor]:
     ids, mask, counts, tails, behind, labels = batch(rows)
     thoughts = think(model, ids, mask, counts, project)
-    return thoughts, *logits_after(model, thoughts, tails, behind, labels)
+    return thoughts, *read_after(model, thoughts, tails, behind, labels)[:2]
 
 
 def recomputed(model: Any, row: int, project: Any = None) -> tuple[torch.Tensor, torch.Tensor]:
@@ -129,7 +129,7 @@ def test_without_thoughts_it_is_the_plain_loss(tiny: Any, kind: str) -> None:
     _, _, _, tails, behind, labels = batch([0, 1, 2, 3])
     with torch.no_grad():
         thoughts = think(model, ids, mask, torch.zeros(4, dtype=torch.long))
-        logits, targets = logits_after(model, thoughts, tails, behind, labels)
+        logits, targets, _ = read_after(model, thoughts, tails, behind, labels)
         longest = max(len(p) + len(t) for p, t in zip(PROMPTS, TAILS, strict=True))
         plain, learned = torch.full((4, longest), PAD), torch.full((4, longest), IGNORED)
         for row, (prompt, tail) in enumerate(zip(PROMPTS, TAILS, strict=True)):

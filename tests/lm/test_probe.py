@@ -10,7 +10,7 @@ import pytest
 import torch
 from tiny import Thinks
 
-from cirf.evaluation.perturb import OfThoughts, OfTrace, Prober, Unit, shuffled
+from cirf.evaluation.probes import OfThoughts, OfTrace, Prober, Unit, shuffled
 from cirf.lm.decoding.generate import Decoding, Output, generate
 from cirf.lm.prompt import encode, prompt_text
 from cirf.lm.training.batches import Row

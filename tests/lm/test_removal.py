@@ -180,7 +180,7 @@ def test_an_incomplete_removal_is_reported() -> None:
 def test_a_schedule_without_time_says_so() -> None:
     train, tokenizer = made_up([9])
     for keys, epochs, updates in (({"pretrain": 6}, 10, 4), ({}, 1, 1)):
-        with pytest.raises(CirfError, match="none is left in which the rationales could go"):
+        with pytest.raises(CirfError, match="none is left in which rationales could go"):
             RemovalCurriculum(train, [], tokenizer, ANSWER_MARK, InternalisationSettings(**keys), epochs, updates, 1)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from typing import Any
 
@@ -226,14 +225,6 @@ def test_a_budget_of_nothing_is_an_empty_span(made: tuple[Any, Any]) -> None:
         model, tokenizer, prompt_text(tokenizer, "Hi?"), 12, Decoding(steer=steered(Steering(budget=0), model, tokenizer))
     )
     assert output.text.startswith("<cirf></cirf>")
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"budget": -1}, {"at_most": ((3, -1),)}, {"result_tokens": -2}, {"result_cost": -0.5}, {"result_cost": math.inf}]
-)
-def test_dials_that_mean_nothing_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(CirfError, match=next(iter(wrong))):
-        Steering(**wrong)
 
 
 def test_added_blanks_are_text_and_added_marks_are_not(tiny: Any) -> None:

@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cirf.rationales.calculation import closing
-from cirf.rationales.results import with_unit
+from cirf.lm.decoding.calculator import closing
+from cirf.rationales.results import with_unit, working
 from cirf.rationales.segmentation import cut, split_equations
-from cirf.rationales.working import working
 from cirf.recipe import schema
 from cirf.records import Problem, Rationale
 

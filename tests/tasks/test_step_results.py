@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cirf.rationales.working import working
+from cirf.rationales.results import working
 from cirf.records import Problem
 from cirf.tasks import get
 from cirf.tasks.steps import (

@@ -8,9 +8,7 @@ The converters take the downloaded files in the catalogue's order and the data f
 Missing content raises ``KeyError`` or ``ValueError``.
 """
 
-import ast
 import difflib
-import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +24,7 @@ from cirf.store.jsonl import read_rows
 from cirf.tasks.loading.questions import question_key
 from cirf.tasks.parsing.answers import parse_answer
 from cirf.tasks.task import HubPart
-from cirf.text.numerals import number_text
+from cirf.text.numerals import evaluate, number_text
 
 Row = Mapping[str, str]
 
@@ -115,32 +113,12 @@ def _texts(paths: Sequence[Path]) -> Iterator[str]:
         yield from (text.partition("\n\nQ:")[0] for text in _load_list(path))
 
 
-_OPERATORS: Mapping[type[ast.operator], Callable[[Fraction, Fraction], Fraction]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-}
+_TERM = re.compile(r"(?<![0-9)])(?<![0-9)]\s)-?[0-9]+(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?|\S")
 
 
 def _value(expression: str) -> Fraction | None:
     """The value of ``(7 - 4) * 2``; ``None`` for other text."""
-    try:
-        return _of(ast.parse(expression, mode="eval").body)
-    except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
-        return None
-
-
-def _of(node: ast.expr) -> Fraction:
-    match node:
-        case ast.BinOp(left, kind, right) if type(kind) in _OPERATORS:
-            return _OPERATORS[type(kind)](_of(left), _of(right))
-        case ast.UnaryOp(ast.USub(), operand):
-            return -_of(operand)
-        case ast.Constant(value) if isinstance(value, int | float) and not isinstance(value, bool):
-            return Fraction(str(value))
-        case _:
-            raise ValueError("no arithmetic")
+    return evaluate(_TERM.findall(expression))
 
 
 RAW = "https://raw.githubusercontent.com"

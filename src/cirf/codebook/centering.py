@@ -60,9 +60,7 @@ def represent(
     """
     count, width = vectors.shape if len(vectors.shape) == 2 else (0, 0)
     if len(vectors.shape) != 2 or groups.shape != (count,):
-        raise CirfError(
-            f"codebook: {vectors.shape} embeddings do not fit {groups.shape} rationale numbers; make the embeddings again"
-        )
+        raise CirfError(f"codebook: {vectors.shape} embeddings do not fit {groups.shape} rationales; make the embeddings again")
     names, inverse, sizes = np.unique(groups, return_inverse=True, return_counts=True)
     order = np.argsort(inverse, kind="stable")
     question_vectors = _checked(questions, names, width) if kind == "question_centered" else None
@@ -73,10 +71,12 @@ def represent(
     for first, last, begins in _whole_groups(sizes, chunk_rows(width)):
         rows, lengths = order[begins[0] : begins[-1]], sizes[first:last]
         block = vectors[rows].astype(np.float32, copy=False)
-        alone = _all_alike(block, begins[:-1] - begins[0], lengths)
+        firsts = begins[:-1] - begins[0]
+        copies = (block == np.repeat(block[firsts], lengths, axis=0)).all(axis=1)
+        alone = np.logical_and.reduceat(copies, firsts)  # groups that hold only copies of one vector: bool [G]
         single += int(alone.sum())
         if kind == "mean_centered":
-            found[rows] = _off_mean(block, begins[:-1] - begins[0], lengths, alone, corpus_mean, single_step)
+            found[rows] = _off_mean(block, firsts, lengths, alone, corpus_mean, single_step)
         elif kind == "raw":
             found[rows] = block
         elif question_vectors is not None:
@@ -110,12 +110,6 @@ def _whole_groups(sizes: np.ndarray, most: int) -> Iterator[tuple[int, int, np.n
         last = max(first + 1, int(np.searchsorted(bounds, bounds[first] + most, side="right")) - 1)
         yield first, last, bounds[first : last + 1]
         first = last
-
-
-def _all_alike(block: np.ndarray, begins: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Which groups, given by where they begin, hold only copies of one vector: bool [G]."""
-    alike: np.ndarray = np.logical_and.reduceat((block == np.repeat(block[begins], lengths, axis=0)).all(axis=1), begins)
-    return alike
 
 
 def _off_mean(

@@ -86,31 +86,23 @@ class Codebook:
     ) -> None:
         """``CirfError`` unless it fits a backbone of this width, this embedding model and these settings."""
         if width != self.width:
-            raise CirfError(
-                f"codebook.reuse: its codes are {self.width} wide, the backbone's embeddings {width}; "
-                "use it with a backbone of that width, or train a new codebook"
-            )
+            advice = "use it with a backbone of that width, or train a new codebook"
+            raise CirfError(f"codebook.reuse: its codes are {self.width} wide, the backbone's embeddings {width}; {advice}")
         if dict(embedder) != dict(self.embedder):
             raise CirfError(
                 f"codebook.reuse: it was trained on vectors of {_name(self.embedder)}, the recipe embeds with {_name(embedder)}; "
                 f"set {', '.join(f'embeddings.{key}' for key in ('model', 'revision', *WORDING))} to the former"
             )
         if size is not None and size != self.size:
-            raise CirfError(
-                f"codebook.reuse: it has {self.size} codes, codebook.size is {size}; set codebook.size to {self.size}"
-            )
+            raise CirfError(f"codebook.reuse: it has {self.size} codes, codebook.size is {size}; set that to {self.size}")
         if representation is not None and representation != self.representation:
-            raise CirfError(
-                f"codebook.reuse: codebook.representation is {representation}; set it to {self.representation}, as there"
-            )
+            raise CirfError(f"codebook.reuse: codebook.representation is {representation}; set it to {self.representation}")
 
     def encoded(self, vectors: Rows) -> EncodedRows:
         """x = F_enc(z') [n x d_e] of representations z' [n x d_s], in pieces; ``CirfError`` if they have another width."""
         inputs = self.encoder.first.in_features
         if len(vectors.shape) != 2 or vectors.shape[1] != inputs:
-            raise CirfError(
-                f"codebook: it reads vectors of width {inputs}, got {vectors.shape}; use the embedding model it was trained with"
-            )
+            raise CirfError(f"codebook: it reads vectors of width {inputs}, got {vectors.shape}; use its own embedding model")
         return EncodedRows(self.encoder, vectors)
 
     def encode(self, vectors: Rows) -> np.ndarray:
@@ -195,9 +187,7 @@ def train(
     width is not ``codebook.dimension``, there are fewer distinct segments than codes, or training diverges.
     """
     if section.dimension != "backbone" and section.dimension != width:
-        raise CirfError(
-            f"codebook.dimension is {section.dimension}, the backbone's embeddings are {width} wide; set it to backbone"
-        )
+        raise CirfError(f"codebook.dimension is {section.dimension}, the backbone's embeddings are {width} wide; use backbone")
     state = fit(vectors, width, section, seed, work, progress, device, share)
     model = state.model.cpu().requires_grad_(False)
     book = Codebook(

@@ -106,9 +106,7 @@ class Embedder:
         bad = np.flatnonzero(~np.isfinite(found).all(axis=1))
         if len(bad):
             text = texts[int(bad[0])][:60]
-            raise CirfError(
-                f"embeddings.model {self._section.model}: the vector of {text!r} is not finite; use another model or device"
-            )
+            raise CirfError(f"embeddings.model {self._section.model}: the vector of {text!r} is not finite; use another model")
         return found
 
 

@@ -250,9 +250,7 @@ def check_size(vectors: Rows, section: schema.Codebook) -> None:
     if found >= section.codes:
         found = len(draw_distinct(vectors, section.codes, 0))
     if found < section.codes:
-        raise CirfError(
-            f"codebook.size is {section.codes}, but only {found} segments are distinct; set codebook.size to {found} or fewer"
-        )
+        raise CirfError(f"codebook.size is {section.codes}, but only {found} segments are distinct; set it to {found} or fewer")
 
 
 def draw_distinct(vectors: Rows, count: int, seed: int) -> np.ndarray:

@@ -272,25 +272,18 @@ def functions_of(folder: Path) -> dict[str, Any]:
         whole = all(isinstance(code["label"], str) and isinstance(code["count"], int) and code["examples"] for code in codes)
         size = loaded["size"]
         if whole and isinstance(size, int) and 0 < size <= _MOST_CODES and isinstance(loaded["delimiters"], str):
-            return _relabelled(loaded, folder)
+            counts = {int(code): row["count"] for code, row in loaded["codes"].items()}
+            for code, label in read_labels(folder, counts).items():  # those that were given since
+                loaded["codes"][str(code)]["label"] = label
+            return loaded
     except (ValueError, AttributeError, KeyError, TypeError):
         pass
     raise CirfError(f"{path}: damaged; train the model again, or remove the file to ask without labels")
 
 
-def _relabelled(functions: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """The same with the labels that were given since (see `cirf.codebook.functions`)."""
-
-    counts = {int(code): row["count"] for code, row in functions["codes"].items()}
-    for code, label in read_labels(folder, counts).items():
-        functions["codes"][str(code)]["label"] = label
-    return functions
-
-
 def describe(steps: Iterable[tuple[int, str]], size: int, delimiters: str, backbone: str) -> dict[str, Any]:
     """What ``functions.json`` holds, from each step's code and segment: of each code a label, how often it was used, and a few of
     its segments."""
-
     by_code: dict[int, list[str]] = {}
     for code, segment in steps:
         by_code.setdefault(code, []).append(segment)

@@ -94,7 +94,8 @@ def assign(
     if it comes in pieces, is processed ``chunk`` rows at a time. All processes that share the rows must call this; each gets
     the codes of all rows. ``CirfError`` for distances that are not finite, no vector or no anchor.
     """
-    count, own = x.shape[0], _own_rows(x.shape[0], share)
+    count = x.shape[0]
+    own = sum(min(PIECE, count - start) for start in share.mine(range(0, count, PIECE)))
     _check((count, len(anchors)))
     logits = torch.empty(own, len(anchors), dtype=anchors.dtype, device=anchors.device)
     closest, sums, done = list[Tensor](), list[float](), 0
@@ -149,10 +150,6 @@ def own_rows(rows: Tensor, share: Share) -> Tensor:
     return rows if share.of == 1 else torch.cat([rows[:0], *share.mine(list(blocks(rows, PIECE)))])
 
 
-def _own_rows(count: int, share: Share) -> int:
-    return sum(min(PIECE, count - start) for start in share.mine(range(0, count, PIECE)))
-
-
 def _merged(parts: list[Tensor], share: Share, run: int) -> list[Tensor]:
     """The tensors of all processes in order, on the device of this process's."""
     if share.of == 1:
@@ -193,9 +190,7 @@ def _check(shape: tuple[int, ...]) -> None:
 def _mean(sums: Iterable[float], count: int) -> float:
     total = math.fsum(sums)
     if not math.isfinite(total):
-        raise CirfError(
-            "codebook: a distance of segment and code is not finite; lower codebook.learning_rate or check the embeddings"
-        )
+        raise CirfError("codebook: a distance is not finite; lower codebook.learning_rate or check the embeddings")
     return total / count
 
 

@@ -124,9 +124,7 @@ class VllmEngine:
                 logits_processors=["cirf.evaluation.vllm_steering:Steered"] if steering else None,
             )
         except Exception as error:  # vLLM raises errors of many kinds, with the reason in its log
-            raise CirfError(
-                f"{source}: vLLM cannot load this model ({_line(error)}); use evaluate.engine: transformers"
-            ) from None
+            raise CirfError(f"{source}: vLLM cannot load the model ({_line(error)}); use evaluate.engine: transformers") from None
 
     def generate(
         self,

@@ -99,7 +99,7 @@ def _take_turns(
     total = sum(len(block.turns) for block in plan)
     known = sum((name, piece) in kept.rows for block in plan for piece, name in block.turns)
     if known < total:
-        kept.add({"load": engine.loading()})
+        kept.add({"load": engine.loading})
     with progress.task("latency", total, "answers", known) as advance:
         for block in plan:
             left = [(piece, name) for piece, name in block.turns if (name, piece) not in kept.rows]

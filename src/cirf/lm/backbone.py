@@ -49,10 +49,8 @@ def no_pickles(source: str | Path) -> Iterator[None]:
             yield
     finally:
         if refused:
-            raise CirfError(
-                f"{source}: {refused[0]} holds pickled weights, which may run code when they are loaded; "
-                "save the model with its weights as safetensors"
-            ) from None
+            why = "holds pickled weights, which may run code when they are loaded"
+            raise CirfError(f"{source}: {refused[0]} {why}; save the model with its weights as safetensors") from None
 
 
 __all__ = ["embedding_width", "load_config", "load_model", "load_tokenizer", "locate", "pick_device", "prompt_text", "sanitise"]
@@ -193,9 +191,7 @@ def check_causal(config: Any, source: str | Path) -> None:
     causal = any(name.endswith(("CausalLM", "LMHeadModel", "ForConditionalGeneration")) for name in classes)
     own = bool(getattr(config, "auto_map", None))  # custom code with any class names
     if getattr(config, "is_encoder_decoder", False) or (classes and not causal and not own):
-        raise CirfError(
-            f"{source}: holds a {classes[0] if classes else config.model_type}, not a causal language model; {_ADVICE}"
-        )
+        raise CirfError(f"{source}: holds a {[*classes, config.model_type][0]}, not a causal language model; {_ADVICE}")
 
 
 def check_architecture(config: Any, wanted: schema.Architecture, source: str | Path) -> None:

@@ -172,8 +172,7 @@ class Method:
             return cap
         if budget <= vectors:
             raise CirfError(
-                f"evaluate.max_completion_tokens: {budget}, but {self.name} reasons in {vectors} vectors before it answers; "
-                "raise it"
+                f"evaluate.max_completion_tokens: {budget}, but {self.name} answers after {vectors} vectors; raise it"
             )
         return min(cap, budget - vectors)
 

@@ -191,10 +191,7 @@ class RemovalCurriculum:
         settings = self.settings
         left = min(settings.done_by * epochs * self.updates, self.last) - settings.pretrain * self.updates
         if left <= 0:
-            raise CirfError(
-                f"of {self.last + 1} updates none is left in which the rationales could go; lower pretrain, or raise "
-                "done_by or the epochs"
-            )
+            raise CirfError(f"of {self.last + 1} updates none is left in which rationales could go; raise done_by or the epochs")
         whole = self.jump * math.ceil(self.longest / self.jump)
         return max(1, math.ceil(whole * self.updates / left - 1e-9))
 

@@ -119,9 +119,7 @@ def _start(name: str, recipe: Recipe) -> str:
         start = variant.method
         if start is None or start in seen or start.endswith(OWN):
             chain = " -> ".join((*seen, start or "nothing"))
-            raise CirfError(
-                f"variants.{seen[-1]}.method: {chain}; with reward it names a method or variant that is trained without"
-            )
+            raise CirfError(f"variants.{seen[-1]}.method: {chain}; with reward name a method or variant that is trained without")
         seen.append(start)
     return seen[1]
 
@@ -191,9 +189,7 @@ def _check_start(method: Method, recipe: Recipe) -> None:
     assert method.start is not None
     start = get(method.start, recipe)
     if not start.trained or start.base != method.start:
-        raise CirfError(
-            f"variants.{method.start}: {method.name} starts from {method.start} itself; give the variant another name"
-        )
+        raise CirfError(f"variants.{method.start}: {method.name} starts from that method; give the variant another name")
 
 
 def _check_learner(method: Method, recipe: Recipe) -> None:

@@ -99,10 +99,8 @@ def check(
     report is about, as are malformed ones with a ``tolerance`` that is looking.
     """
     if rationales.source == "teacher":
-        raise CirfError(
-            "rationales.source: teacher, so the rationales are a run's own; "
-            "`cirf run RECIPE --until segments` has them written and counts them"
-        )
+        advice = "`cirf run RECIPE --until segments` has them written and counts them"
+        raise CirfError(f"rationales.source: teacher, so the rationales are a run's own; {advice}")
     looked = problems if rationales.files else some(problems)
     collected = gather(looked, rationales, data, tasks, tolerance)
     pieces = cut_all(collected.rationales, segments, looked)

@@ -5,26 +5,27 @@ A worked example: the steps ``("48 / 2 = 24 clips in May.", "48 + 24 = 72 clips 
 
 Another way of writing results is one function and one line in ``WRITERS``.
 
-Numbers with what they count: ``24`` in ``48 / 2 = 24 clips in May`` is ``24 clips``, ``40`` in ``5 * 8 = $40`` is ``$40``.
+Numbers with what they count: ``24`` in ``48 / 2 = 24 clips in May`` is ``24 clips``, ``40`` in ``5 * 8 = $40`` is ``$40``. The
+calculation that a number comes from: ``63-57=`` for the ``6`` of ``She has 63 games - 57 games = 6 games more``.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any
 
 from cirf.errors import CirfError
 from cirf.rationales.files import find_file
-from cirf.rationales.working import working
 from cirf.recipe import schema
 from cirf.records import Problem, Steps
 from cirf.store.row_files import read_row_file
 from cirf.tasks.parsing.anchors import anchors
 from cirf.tasks.parsing.answers import number_value
-from cirf.tasks.steps import numbers_in, strip_annotations, worked_out
+from cirf.tasks.steps import left_side, numbers_in, strip_annotations, worked_out
 from cirf.tasks.task import Task
 from cirf.text.discourse import function_of
-from cirf.text.numerals import find_numbers, has_decimal_commas, number_text, plain_numbers, with_points
+from cirf.text.numerals import evaluate, find_numbers, has_decimal_commas, number_text, plain_numbers, with_points
 from cirf.text.step_marks import option_starts
 
 _SPACE = re.compile(r"\s+")
@@ -116,10 +117,8 @@ def _from_file(section: schema.Results, data: str | None) -> ResultWriter:
             raise CirfError(f"{path}: no row for {wanted}; add one with {len(steps.segments)} results")
         where, results = rows[steps.problem, steps.sample]
         if len(results) != len(steps.segments):
-            raise CirfError(
-                f"{where}: {len(results)} results for the {len(steps.segments)} steps of {wanted}; "
-                "give one result a step, empty where there is none"
-            )
+            counts = f"{len(results)} results for the {len(steps.segments)} steps of {wanted}"
+            raise CirfError(f"{where}: {counts}; give one result a step, empty where there is none")
         return results
 
     return write
@@ -225,3 +224,83 @@ def with_unit(number: str, step: str) -> str:
         if "$" in text[place.start : place.end]:
             return f"${number}"
     return number
+
+
+_TOKEN = re.compile(
+    r"""(?P<number>(?:(?<![\w)\]}%.])(?<![\w)\]}%.]\s)-)?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:\s?%)?)
+    |(?P<sign>[+*×·÷/-]|(?<=\d\s):(?=\s\d)|\b(?:plus|minus|times|multiplied\ by|divided\ by|x|of)\b)
+    |(?P<open>[(\[{])|(?P<close>[)\]}])|(?P<word>[a-z][\w'-]*(?:/[a-z]\w*[²³]?)?)|(?P<other>[^\s$£€¥₹])""",
+    re.X | re.I,
+)
+_SIGNS = {"×": "*", "·": "*", "÷": "/", ":": "/", "plus": "+", "minus": "-", "times": "*", "x": "*", "of": "*"}
+_SIGNS |= {"multiplied by": "*", "divided by": "/"}
+_WORDS = 3  # at most, between a number and the sign after it: "7 bags of rice + 2"
+
+
+def working(number: str, step: str) -> str:
+    """The calculation of ``number`` in a step, in digits and ``+-*/()%`` alone, with the equals sign; else the left side of
+    an equation in unknowns that comes to it (``1555+X=``); else empty.
+
+    The last such calculation counts. It need not be followed by an equals sign, but it has to come to the number; to its
+    last decimal place where it has any. ``number`` is as results have it: ``6``, ``2.5``.
+    """
+    value = number_value(number)
+    if value is None:
+        return left_side(number, step)
+    _, dot, decimals = number.rstrip("%").partition(".")
+    share = number.endswith("%") and "%" in plain_numbers(step)
+    slack = Fraction(1, 2 * 10 ** len(decimals)) if dot else Fraction(0)
+    text = plain_numbers(strip_annotations(step))
+    fraction = ""  # what it comes to, written as a quotient: "= 1/4" behind "1/2 * 1/2"
+    for terms in reversed(list(_calculations(text))):
+        found = evaluate(terms) if not number.startswith("".join(terms)) else None  # "2*10" is a part of "2*10^3"
+        if found is not None and min(abs(found - value), abs(100 * found - value) if share else slack + 1) <= slack:
+            if len(terms) != 3 or not re.search(rf"[=≈]\s?{terms[0]}\s?/\s?{terms[2]}(?!\d|[/.]\d|\s?[=*+-])", text):
+                return "".join(terms) + "="
+            fraction = fraction or "".join(terms) + "="
+    return fraction or left_side(number, step)
+
+
+def _calculations(text: str) -> Iterator[list[str]]:
+    """Every run of numbers, signs and brackets in which there is a sign. Words after a number are left out."""
+    run: list[str] = []
+    words = 0
+    for kind, term in [*_terms(text), ("end", "")]:
+        valued = bool(run) and _is_value(run[-1])  # whether a sign may follow
+        if valued and words < _WORDS and (kind == "word" or (term == "of" and words)):
+            words += 1
+            continue
+        unclosed = run.count("(") > run.count(")")
+        if (
+            (kind == "sign" and valued)
+            or (kind in ("number", "open") and not valued)
+            or (kind == "close" and valued and unclosed)
+        ):
+            run.append(_SIGNS.get(term, term))
+        else:
+            yield from _whole(run)
+            run = [term] if kind in ("number", "open") else []
+        words = 0
+
+
+def _terms(text: str) -> Iterator[tuple[str, str]]:
+    for match in _TOKEN.finditer(text):
+        kind, term = str(match.lastgroup), match[0].casefold()
+        if kind == "number":
+            term = term.replace(",", "").replace(" ", "")
+            term = f"0{term}" if term.startswith(".") else term
+        yield kind, {"open": "(", "close": ")"}.get(kind, term)
+
+
+def _is_value(term: str) -> bool:
+    return term == ")" or term[-1].isdigit() or term[-1] == "%"
+
+
+def _whole(run: list[str]) -> Iterator[list[str]]:
+    """The calculation of a run, without signs at its end and brackets that are never closed."""
+    while run and not _is_value(run[-1]):
+        run = run[:-1]
+    for _ in range(run.count("(") - run.count(")")):
+        run.remove("(")
+    if any(term in "+-*/" for term in run):
+        yield run

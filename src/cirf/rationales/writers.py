@@ -62,10 +62,8 @@ def write_with_model(
     writer = section.writer
     models = {endpoint.model for endpoint in writer.endpoints}
     if len(models) != 1:
-        raise CirfError(
-            "results.writer.endpoints: "
-            + ("empty although results.by is llm; name one server" if not models else "all servers must have the same model")
-        )
+        why = "all servers must have the same model" if models else "empty although results.by is llm; name one server"
+        raise CirfError(f"results.writer.endpoints: {why}")
     template = read_template(writer.prompt, *PROMPT)
     by_id = {problem.id: problem for problem in problems}
     plain = [tuple(strip_annotations(text) for text in row.segments) for row in steps]

@@ -82,14 +82,9 @@ def loop(output: str) -> str:
     for length in range(1, min(_LONGEST, len(output) // _REPEATS) + 1):
         tail = output[-length:]
         if tail.strip() and output.endswith(tail * _REPEATS):
-            return _turned(tail)
+            start = max(tail.find("<"), 0)  # `028><cirf_` is `<cirf_028>`, from the opening of its first token
+            return tail[start:] + tail[:start]
     return ""
-
-
-def _turned(said: str) -> str:
-    """A cyclic text, from the opening of its first token: ``028><cirf_`` is ``<cirf_028>``."""
-    start = said.find("<")
-    return said[start:] + said[:start] if start > 0 else said
 
 
 def faults(name: str, found: Check, lifted: Mapping[str, Any] | None = None) -> list[str]:

@@ -133,14 +133,10 @@ def rests_on(section: Compression, method: Method) -> tuple[Selector, ...]:
 
 def rule(section: Compression, method: Method) -> dict[str, Any]:
     """What decides which results of a method's traces are removed: a threshold, a price, or a length to reach."""
-    gammas = _gammas(section)
+    gammas = {"cirf_zero": 0.0, "cirf_fast": section.fast, "cirf_faster": section.faster}
     if method.base in gammas:
         return {"gamma": gammas[method.base]}
     return {"as_short_as": gammas[f"cirf_{section.lean}"]} if isinstance(section.lean, str) else {"price": section.lean}
-
-
-def _gammas(section: Compression) -> dict[str, float]:
-    return {"cirf_zero": 0.0, "cirf_fast": section.fast, "cirf_faster": section.faster}
 
 
 def _chosen(context: Context, name: str) -> tuple[list[tuple[Path, frozenset[int]]], dict[str, float]]:

@@ -51,9 +51,7 @@ class Context:
         wanted = self.recipe.codebook.dimension
         width = embedding_width(resolve(self.recipe.backbone.model, self.progress), self.recipe.backbone)
         if wanted not in ("backbone", width):
-            raise CirfError(
-                f"codebook.dimension: {wanted}, but the embeddings of {self.recipe.backbone.model} are {width} wide; use backbone"
-            )
+            raise CirfError(f"codebook.dimension: {wanted}, but the backbone's embeddings are {width} wide; use backbone")
         return width
 
     def run_seed(self, run: int) -> int:

@@ -169,17 +169,20 @@ def _as_served(keys: dict[str, Any], recipe: Recipe, method: Method, section: Ev
 
 def checking(recipe: Recipe, method: Method) -> dict[str, Any]:
     """What the rows of a method's check depend on; they are always greedy."""
-    greedy = recipe.evaluate.model_copy(update={"temperature": 0.0})
-    keys = answering(recipe, greedy, method.caps) | asking_as([method])
-    return keys | {"evaluate": keys["evaluate"] | greedy.model_dump(include={"batch_size", "check_questions"})}
+    return _greedy(recipe, method, {"batch_size", "check_questions"})
 
 
 def probing(recipe: Recipe, method: Method, names: Sequence[str]) -> dict[str, Any]:
     """What the rows of a method's probes depend on: ``names`` are those that are done to it. They are always greedy."""
+    how: dict[str, Any] = {"names": list(names)} | ({"results": recipe.evaluate.probes.results} if method.functional else {})
+    return _greedy(recipe, method, {"batch_size"}) | {"probes": how}
+
+
+def _greedy(recipe: Recipe, method: Method, own: set[str]) -> dict[str, Any]:
+    """What greedy answers of a method depend on, by these keys of the section too."""
     greedy = recipe.evaluate.model_copy(update={"temperature": 0.0})
     keys = answering(recipe, greedy, method.caps) | asking_as([method])
-    how: dict[str, Any] = {"names": list(names)} | ({"results": greedy.probes.results} if method.functional else {})
-    return keys | {"evaluate": keys["evaluate"] | greedy.model_dump(include={"batch_size"}), "probes": how}
+    return keys | {"evaluate": keys["evaluate"] | greedy.model_dump(include=own)}
 
 
 def asking_as(methods: Sequence[Method]) -> dict[str, Any]:

@@ -95,6 +95,7 @@ def _check_sharded(methods: Sequence[Method]) -> None:
 def check_saved(name: str, folder: Path, recipe: Recipe) -> None:
     """``CirfError`` where a folder can hold no saved model of a method, or its functional tokens or thoughts are not the
     recipe's."""
+    from cirf.codebook.functions import functions_of
     from cirf.methods.saved import vectors_of
 
     method = get(name, recipe)
@@ -111,16 +112,13 @@ def check_saved(name: str, folder: Path, recipe: Recipe) -> None:
     _check_trained_as(method, folder)
     if not method.functional:
         return
-    try:
-        functions = parse_json((folder / "functions.json").read_text(encoding="utf-8"))
-        found = (int(functions["size"]), str(functions["delimiters"]))
-    except (OSError, ValueError, KeyError, TypeError):
-        raise CirfError(f"models.{name}: {folder} has no functional tokens (no whole functions.json)") from None
-    if found != (recipe.codebook.codes, recipe.vocabulary.delimiters):
-        raise CirfError(
-            f"models.{name}: {folder} has {found[0]} functional tokens between <{found[1]}> and </{found[1]}>; "
-            f"set codebook.size={found[0]} and vocabulary.delimiters={found[1]}"
-        )
+    functions = functions_of(folder)
+    if not functions:
+        raise CirfError(f"models.{name}: {folder} has no functional tokens (no functions.json)")
+    size, kind = functions["size"], functions["delimiters"]
+    if (size, kind) != (recipe.codebook.codes, recipe.vocabulary.delimiters):
+        advice = f"set codebook.size={size} and vocabulary.delimiters={kind}"
+        raise CirfError(f"models.{name}: {folder} has {size} functional tokens between <{kind}> and </{kind}>; {advice}")
 
 
 def _check_trained_as(method: Method, folder: Path) -> None:

@@ -280,9 +280,7 @@ def train_best(context: Context, name: str, rates: Sequence[float], work: Path) 
         details = finetune(context, name, context.recipe.finetune.alone(name, chosen), work)
     except DivergedError as error:
         advice = "leave it out, or raise finetune.trial_epochs"
-        raise CirfError(
-            f"finetune.learning_rates: {chosen:g} won the short trials of {name}, and then {error}; {advice}"
-        ) from None
+        raise CirfError(f"finetune.learning_rates: {chosen:g} won the trials of {name}, and then {error}; {advice}") from None
     if is_main():
         write_atomic(work / "trials.json", to_json({"trials": tried}))
     return details

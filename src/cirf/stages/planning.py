@@ -254,9 +254,7 @@ class Planner:
         recipe, section = self.recipe, self.recipe.evaluate.voting
         name, other = section.method, votes.compared_with(recipe)
         if name not in recipe.methods:
-            raise CirfError(
-                f"evaluate.voting.method: {name} is not one of the recipe's methods ({', '.join(recipe.methods)}); add it"
-            )
+            raise CirfError(f"evaluate.voting.method: {name} is none of the methods ({', '.join(recipe.methods)}); add it")
         voter, problems = get(name, recipe), self.answering["problems"]
         model = self.answering.get(f"model/{name}")  # none where a server answers
         drawn = keys.drawn(recipe, voter) | {"votes": max(section.votes), "problems": section.problems} | self._judging([voter])

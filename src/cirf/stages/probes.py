@@ -46,8 +46,7 @@ def check(recipe: Recipe) -> None:
 def probing(context: Context, name: str, work: Path) -> dict[str, Any]:
     """Answer every test question under every probe, greedily, in padded batches, and judge the answers."""
     from cirf.evaluation.harness import Questions
-    from cirf.evaluation.perturb import OfThoughts, OfTrace, Perturbable, Prober
-    from cirf.evaluation.probes import KEEP, ProbedModel, probe
+    from cirf.evaluation.probes import KEEP, OfThoughts, OfTrace, Perturbable, ProbedModel, Prober, probe
     from cirf.lm import backbone
     from cirf.lm.vocabulary import token_names
 

@@ -119,22 +119,17 @@ def own_reward(path: str) -> Score:
     """The ``REWARD`` of a user's file. ``CirfError`` if there is none; for an answer, if it fails or returns no number."""
     function = read_user_code(path, "reward.function names it as a reward of your own")[0].get("REWARD")
     if not callable(function):
-        raise CirfError(
-            f"{path}: defines no REWARD; end the file with REWARD = your_function, which is given one answer as a dict"
-        )
+        raise CirfError(f"{path}: defines no REWARD; end the file with REWARD = your_function, which takes one answer as a dict")
 
     def score(answer: Mapping[str, Any]) -> float:
+        asked = repr(answer["question"][:80])
         try:
             value = float(function(dict(answer)))
         except Exception as error:
             reason = " ".join(str(error).split())[:200]
-            raise CirfError(
-                f"{path}: REWARD failed on an answer to {answer['question'][:80]!r}: {type(error).__name__}: {reason}"
-            ) from None
+            raise CirfError(f"{path}: REWARD failed on an answer to {asked}: {type(error).__name__}: {reason}") from None
         if not math.isfinite(value):
-            raise CirfError(
-                f"{path}: REWARD gave {value} for an answer to {answer['question'][:80]!r}; it must be a finite number"
-            )
+            raise CirfError(f"{path}: REWARD gave {value} for an answer to {asked}; it must be a finite number")
         return value
 
     return score

@@ -59,14 +59,11 @@ class LoadedModels:
     @cached_property
     def together(self) -> bool:
         """Whether all models are held at once; loads the first one to find out."""
-        return bool(self._loading["together"])
-
-    def loading(self) -> dict[str, Any]:
-        """The number and bytes of the models, the free memory, and what follows from it."""
-        return dict(self._loading)
+        return bool(self.loading["together"])
 
     @cached_property
-    def _loading(self) -> dict[str, Any]:
+    def loading(self) -> dict[str, Any]:
+        """The number and bytes of the models, the free memory, and what follows from it."""
         from cirf.cpu.memory import free_memory
         from cirf.lm.backbone import pick_device
 

@@ -1,35 +1,270 @@
-"""Votes of a model, and answers by majority."""
+"""Self-consistency: of many sampled answers the one that most of them give, and what it is worth (Wang et al., 2022).
+
+A worked example: the votes 9, 2.0, 2, 2 say 2, with three quarters that agree; 8, (not read), 3, (not read) say 8, the first
+of two that one vote each is for, with one quarter. An answer that could not be read counts in the share that agrees and wins no
+majority; one that was cut off counts as what is read in it, as in any evaluation.
+
+With ``m`` votes drawn, the accuracy of ``n`` votes is the mean over the ``m // n`` groups of ``n`` that follow each other.
+
+Votes are drawn once and kept, one row a question, ``<task>.jsonl``::
+
+    {"id": "test-3", "prompt": "Natalia ...", "gold": "72",
+     "votes": [{"output": "<cirf_016>...</cirf>72", "parsed": "72", "correct": true, "tokens": 9, "truncated": false}, ...]}
+
+What the model wrote is in a log that outlives the rows, one line a draw, so that only missing votes are drawn::
+
+    {"key": "3f0c...", "task": "svamp", "id": "test-3", "first": 0, "outputs": [["<cirf_016>...</cirf>72", 9, false], ...]}
+
+A server's votes are requested all at once; the log is then the client's (`cirf.endpoints.fleet`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cirf.evaluation.harness import Output
-from cirf.evaluation.self_consistency import (
-    Draw,
-    Sampler,
-    VotedQuestion,
-    VoteSource,
-    answered_alone,
-    curve,
-    draw_votes,
-    request_votes,
-)
+from cirf.errors import CirfError
+from cirf.evaluation.harness import Output, Row, hide, judge, read
 from cirf.methods import get
-from cirf.recipe.schema import Recipe
+from cirf.progress import Progress
+from cirf.recipe.schema import Evaluate, Recipe
 from cirf.records import Problem
 from cirf.stages import keys, scores
 from cirf.stages.context import Context
 from cirf.stages.models import load_for, source_of, tokenizer_for
-from cirf.store.files import hash_json, to_json, write_atomic
+from cirf.statistics import compare, corrected, mean, wilson
+from cirf.store.files import RowLog, hash_json, to_json, write_atomic, write_rows
 from cirf.store.run_folder import StagePlan
 
 if TYPE_CHECKING:
     from cirf.evaluation.engines import VllmEngine
     from cirf.methods.base import Method
+    from cirf.tasks.task import Task
+
+
+def decide(task: Task, problem: Problem, votes: Sequence[Row]) -> Majority:
+    """The majority of votes; two answers are one where the task takes one for the other."""
+
+    def same(one: str, other: str) -> bool:
+        return one == other or task.equal(one, dataclasses.replace(hide(problem), answer=other))
+
+    return majority([vote["parsed"] for vote in votes], same)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class VotedQuestion:
+    """A question with its votes, and the row of the one answer that they are compared with, if there is one."""
+
+    name: str
+    task: Task
+    problem: Problem
+    votes: Sequence[Row]
+    alone: Row | None = None
+
+
+def curve(items: Sequence[VotedQuestion], counts: Sequence[int]) -> list[dict[str, Any]]:
+    """What each number of votes answers, one row a number.
+
+    ``accuracy`` with its 95 % ``interval`` (Wilson's, over the ``n`` questions); the means of the share of votes that agree
+    (``agreement``) and of the ``tokens`` of all votes of an answer; ``unparsed`` is the share of answers where no vote could
+    be read, ``truncated`` the share of votes that the cap cut off. Where the items have an answer to compare with,
+    ``against`` is the paired comparison with it, corrected for all numbers of votes (Holm). A vote that a server did not give
+    counts as unparsed, with the mean tokens of those given.
+
+    ``CirfError``: more votes are requested than were drawn; ``ValueError``: no items.
+    """
+    drawn = min(len(item.votes) for item in items)
+    if max(counts) > drawn:
+        raise CirfError(f"evaluate.voting.votes: {max(counts)} votes are requested, {drawn} were drawn; run again")
+    points, solved = [], {}
+    given = mean([vote["tokens"] for item in items for vote in item.votes if "failed" not in vote] or [0.0])
+    for count in sorted(set(counts)):
+        outcomes = [_GroupOutcomes(item, count, given) for item in items]
+        point: dict[str, Any] = {"votes": count, **share_of([mean(one.solved) for one in outcomes])}
+        point |= {
+            key: mean([mean(getattr(one, key)) for one in outcomes]) for key in ("agreement", "tokens", "unparsed", "truncated")
+        }
+        points.append(point)
+        solved[count] = {f"{one.item.name}/{one.item.problem.id}": mean(one.solved) for one in outcomes}
+    alone = {f"{item.name}/{item.problem.id}": float(item.alone["correct"]) for item in items if item.alone is not None}
+    if alone:
+        compared = corrected({str(count): compare(values, alone) for count, values in solved.items()})
+        for point in points:
+            point["against"] = compared[str(point["votes"])].to_dict()
+    return points
+
+
+class _GroupOutcomes:
+    """What the groups of ``count`` votes on one question say: a list each, one value a group."""
+
+    def __init__(self, item: VotedQuestion, count: int, missing: float) -> None:
+        """``missing``: the tokens of a vote that a server did not give."""
+        self.item = item
+        groups = [item.votes[start : start + count] for start in range(0, len(item.votes) - count + 1, count)]
+        decisions = [decide(item.task, item.problem, group) for group in groups]
+        self.solved = [t.place is not None and bool(g[t.place]["correct"]) for t, g in zip(decisions, groups, strict=True)]
+        self.agreement = [t.share for t in decisions]
+        self.unparsed = [t.place is None for t in decisions]
+        self.truncated = [mean([vote["truncated"] for vote in group]) for group in groups]
+        self.tokens = [sum(missing if "failed" in vote else vote["tokens"] for vote in group) for group in groups]
+
+
+def answered_alone(rows: Sequence[Row]) -> dict[str, Any]:
+    """The numbers of the one answer that votes are compared with, as in `curve`."""
+    found = share_of([row["correct"] for row in rows])
+    return found | {key: mean([row[key] for row in rows]) for key in ("unparsed", "truncated", "tokens")}
+
+
+def share_of(values: Sequence[float]) -> dict[str, Any]:
+    """The mean of values between 0 and 1 as an accuracy, with its 95 % interval (Wilson's, over questions)."""
+    share, n = mean(values), len(values)
+    return {"accuracy": share, "n": n, "interval": list(wilson(min(share * n, n), n))}
+
+
+class Majority(NamedTuple):
+    """The place of the first vote for the answer that most votes give (``None``: none could be read), and its share."""
+
+    place: int | None
+    share: float
+
+
+def majority(answers: Sequence[str | None], same: Callable[[str, str], bool]) -> Majority:
+    """The answer that most of these votes give, of equally many the one given first; ``same``: whether two answers are one.
+    ``ValueError``: no votes."""
+    if not answers:
+        raise ValueError("a majority of no votes")
+    groups: list[list[int]] = []  # the places of the votes for one answer
+    for place, answer in enumerate(answers):
+        if answer is None:
+            continue
+        home = next((group for group in groups if same(answer, str(answers[group[0]]))), None)
+        if home is None:
+            groups.append([place])
+        else:
+            home.append(place)
+    most = max(groups, key=len, default=None)
+    return Majority(None, 0.0) if most is None else Majority(most[0], len(most) / len(answers))
+
+
+Draw = Callable[[str, int, int, int], Sequence[Output]]
+"""A rendered prompt, a cap in tokens, the number of the first answer wanted and how many, to that many sampled outputs. An
+answer must depend on the prompt, the cap and its number alone."""
+
+
+class Sampler(NamedTuple):
+    """A model that votes: ``draw``, the template of its prompts, and all else that an output depends on, besides prompt and cap:
+    the model, sampling, seed, number format."""
+
+    draw: Draw
+    render_prompt: Callable[[str], str]
+    how: Mapping[str, Any]
+
+
+class StoredSample(NamedTuple):
+    """One stored sampled output; ``tokens`` with the end token."""
+
+    text: str
+    tokens: int
+    truncated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class VoteSource:
+    """Who votes on what: the method, its tasks, and how many tokens it may write."""
+
+    method: Method
+    tasks: Mapping[str, Task]
+    section: Evaluate
+
+    def prompt(self, name: str, problem: Problem) -> str:
+        return self.method.prompt(hide(problem), self.tasks[name])
+
+    def cap(self, name: str) -> int:
+        return self.method.budget(self.tasks[name], self.section)
+
+    def read(self, name: str, problem: Problem, outputs: Sequence[Output]) -> list[Row]:
+        task = self.tasks[name]
+        found = []
+        for output in outputs:
+            parsed, correct = judge(read(self.method, output)[1], problem, task)
+            row = {"output": output.text, "parsed": parsed, "correct": correct}
+            failed = {"failed": why} if (why := getattr(output, "failed", "")) else {}
+            found.append(row | {"tokens": output.tokens, "truncated": output.truncated} | failed)
+        return found
+
+    def row(self, name: str, problem: Problem, prompt: str, outputs: Sequence[Output]) -> Row:
+        """A question with its votes."""
+        return {"id": problem.id, "prompt": prompt, "gold": problem.answer, "votes": self.read(name, problem, outputs)}
+
+
+def request_votes(
+    asked: VoteSource,
+    generate: Callable[[Sequence[str], int, Sequence[int]], Sequence[Output]],
+    test: Mapping[str, Sequence[Problem]],
+    count: int,
+    work: Path,
+) -> int:
+    """``count`` votes on every problem into ``work/<task>.jsonl``, by a server's ``generate`` (`cirf.evaluation.engines.asker`),
+    which keeps what is answered; returns how many votes the server failed to give, which count as unparsed."""
+    failed = 0
+    for name, problems in test.items():
+        prompts = [asked.prompt(name, problem) for problem in problems]
+        turns = [prompt for prompt in prompts for _ in range(count)]
+        outputs = generate(turns, asked.cap(name), [*range(count)] * len(prompts))
+        each = [outputs[start : start + count] for start in range(0, len(outputs), count)]
+        rows = [asked.row(name, *given) for given in zip(problems, prompts, each, strict=True)]
+        failed += sum("failed" in vote for row in rows for vote in row["votes"])
+        write_rows(work / f"{name}.jsonl", rows)
+    return failed
+
+
+def draw_votes(
+    asked: VoteSource,
+    sampler: Sampler,
+    test: Mapping[str, Sequence[Problem]],
+    count: int,
+    log: RowLog,
+    work: Path,
+    progress: Progress,
+) -> int:
+    """``count`` votes on every problem into ``work/<task>.jsonl``; returns the number of problems.
+
+    Outputs of the same sampler that ``log`` holds are taken from it, the first ones if it has more than requested; further ones
+    are drawn and added to it. A killed draw goes on question by question. ``CirfError``: no problems.
+    """
+    if not any(test.values()):
+        raise CirfError("evaluate.voting: there is no test problem to vote on")
+    kept: dict[str, list[StoredSample]] = {}
+
+    def keep(row: Mapping[str, Any]) -> None:
+        before = kept.setdefault(row["key"], [])
+        before[row["first"] :] = [StoredSample(*output) for output in row["outputs"]]
+
+    log.read(keep)
+    for name, problems in test.items():
+        prompts = [asked.prompt(name, problem) for problem in problems]
+        rendered = [sampler.render_prompt(prompt) for prompt in prompts]
+        asking = [hash_json({**sampler.how, "prompt": text, "cap": asked.cap(name)}) for text in rendered]
+        done = sum(len(kept.get(key, ())) >= count for key in asking)
+        rows = []
+        with progress.task(f"{count} votes on {name}", len(problems), "problems", done) as advance:
+            for problem, prompt, text, key in zip(problems, prompts, rendered, asking, strict=True):
+                there = kept.setdefault(key, [])
+                if len(there) < count:
+                    first = len(there)
+                    outputs = sampler.draw(text, asked.cap(name), first, count - first)
+                    fresh = [StoredSample(o.text, o.tokens, o.truncated) for o in outputs]
+                    log.append({"key": key, "task": name, "id": problem.id, "first": first, "outputs": fresh})
+                    there += fresh
+                    advance(1)
+                rows.append(asked.row(name, problem, prompt, there[:count]))
+        write_rows(work / f"{name}.jsonl", rows)
+    return sum(map(len, test.values()))
+
 
 _PROSE = ("sft_cot", "cot")
 

@@ -320,3 +320,36 @@ def only_word_value(text: str) -> int | None:
     if match["small"]:
         return _WORDS.index(match["small"].casefold())
     return 10 * (_TENS.index(match["tens"].casefold()) + 2) + (_WORDS.index(match["units"].casefold()) if match["units"] else 0)
+
+
+def evaluate(terms: Sequence[str]) -> Fraction | None:
+    """The value of a calculation in numbers, percentages, ``+-*/`` and brackets; ``None`` for a division by zero, and for terms
+    that are no calculation."""
+    left = list(reversed(terms))
+
+    def factor() -> Fraction:
+        term = left.pop()
+        if term == "(":
+            value = sums()
+            if left.pop() != ")":
+                raise ValueError
+            return value
+        return Fraction(term[:-1]) / 100 if term.endswith("%") else Fraction(term)
+
+    def product() -> Fraction:
+        value = factor()
+        while left and left[-1] in "*/":
+            value = value * factor() if left.pop() == "*" else value / factor()
+        return value
+
+    def sums() -> Fraction:
+        value = product()
+        while left and left[-1] in "+-":
+            value = value + product() if left.pop() == "+" else value - product()
+        return value
+
+    try:
+        value = sums()
+        return None if left else value
+    except (ZeroDivisionError, ValueError, IndexError):
+        return None

@@ -144,7 +144,8 @@ def generate_one(
             on_text(output_of(tokenizer, made, stops).text)
         return [False]
 
-    _synchronise(model)
+    if model.device.type == "cuda":
+        torch.cuda.synchronize(model.device)
     started = time.perf_counter()
     ids = encode(tokenizer, prompt)
     (written,) = _decode(model, [ids], cap, stops, decoding, [draw(decoding.seed, prompt, NO_VOTE)], step)
@@ -262,8 +263,3 @@ def _padded(prompts: Sequence[list[int]], heads: Sequence[int]) -> list[list[int
         [None] * (first - head) + [*ids[:head]] + [None] * (rest - len(ids) + head) + [*ids[head:]]
         for ids, head in zip(prompts, heads, strict=True)
     ]
-
-
-def _synchronise(model: Any) -> None:
-    if model.device.type == "cuda":
-        torch.cuda.synchronize(model.device)

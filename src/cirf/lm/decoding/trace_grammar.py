@@ -43,16 +43,6 @@ class Steering:
     result_cost: float = 0.0
     at_most: tuple[tuple[int, int], ...] = ()
 
-    def __post_init__(self) -> None:
-        if wrong := [f"{code}: {most}" for code, most in self.at_most if code < 0 or most < 0]:
-            raise CirfError(f"at_most is {wrong[0]}; give codes and numbers of 0 or more")
-        for name in ("budget", "result_tokens"):
-            value = getattr(self, name)
-            if value is not None and value < 0:
-                raise CirfError(f"{name} is {value}; give 0 or more")
-        if not (self.result_cost >= 0 and math.isfinite(self.result_cost)):
-            raise CirfError(f"result_cost is {self.result_cost}; give a number of nats, 0 or more (none at all: results off)")
-
 
 def limited(how: Steering, at_most: Mapping[int, int]) -> Steering:
     """The steering with these limits of single codes besides its own, the lower of two."""

@@ -1,10 +1,4 @@
-"""Rows as token ids, the order in which they make batches, and passes that pad little.
-
-Stock trainers read rows as text, a prompt and a completion. A trainer such as TRL's encodes ``prompt + completion`` as a
-tokenizer does by default and appends the end token. To give it the ids that we train on, prompts omit the prefix that the
-tokenizer adds itself, and completions contain no added tokens except those allowed. The trainer must be given the token that ends
-a turn: `cirf.lm.prompt.end_token`.
-"""
+"""Rows as token ids, the order in which they make batches, and passes that pad little."""
 
 from __future__ import annotations
 
@@ -22,7 +16,9 @@ from cirf.lm.training.loss import IGNORED
 
 
 def sft_rows(rows: Sequence[Row], tokenizer: Any, keep: Collection[int] = ()) -> list[dict[str, str]]:
-    """``prompt`` and ``completion`` of each row; ``keep`` are the added tokens that belong in a completion, as in `tokenise`."""
+    """``prompt`` and ``completion`` of each row, from which a trainer such as TRL's makes the ids that we train on: it adds the
+    tokenizer's own prefix and the end token, which must be `cirf.lm.prompt.end_token`. ``keep`` are the added tokens that belong
+    in a completion, as in `tokenise`."""
     beginning = beginning_of(tokenizer)
     return [{"prompt": row.prompt.removeprefix(beginning), "completion": sanitise(row.target, tokenizer, keep)} for row in rows]
 

@@ -99,9 +99,7 @@ def _objective(spec: TrainingSpec) -> Objective:
     objective, weight = spec.objective or Objective(), spec.section.functional_token_loss_weight
     if weight != 1 and spec.codes:
         if type(objective).loss is not Objective.loss:
-            raise CirfError(
-                f"finetune.functional_token_loss_weight: the training of {spec.method} has its own loss; remove the key"
-            )
+            raise CirfError(f"finetune.functional_token_loss_weight: {spec.method} has a loss of its own; remove the key")
         objective.weigh(spec.codes, weight)
     if sharded():
         check_launch()

@@ -13,7 +13,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from statistics import fmean
@@ -242,10 +242,7 @@ class RewardTraining:
         """The answers with each other's rewards."""
         rewards = [answer.reward for answer in group]
         Random(f"rewards {self.seed} {self.state.update} {number} {question}").shuffle(rewards)
-        return [
-            Answer(answer.prompt, answer.ids, reward, answer.right, answer.truncated)
-            for answer, reward in zip(group, rewards, strict=True)
-        ]
+        return [replace(answer, reward=reward) for answer, reward in zip(group, rewards, strict=True)]
 
     def optimize(self, groups: Sequence[Sequence[Answer]]) -> dict[str, float]:
         """Update the weights on groups of answers; the measures of the update."""

@@ -325,10 +325,8 @@ class TrainingControl(TrainerCallback):
         bad = [what for what in ("loss", "grad_norm") if logs and not math.isfinite(logs.get(what, 0.0))]
         if bad:
             what = {"loss": "the training loss", "grad_norm": "the gradient"}[bad[0]]
-            raise DivergedError(
-                f"{what} is not a number in update {state.global_step} ({self._rows(state.global_step)}); "
-                "lower finetune.learning_rate"
-            )
+            where = f"update {state.global_step} ({self._rows(state.global_step)})"
+            raise DivergedError(f"{what} is not a number in {where}; lower finetune.learning_rate")
 
 
 class ReleaseMemory(TrainerCallback):

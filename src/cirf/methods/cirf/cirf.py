@@ -66,7 +66,9 @@ class FormSettings(Section):
     )
     results: bool = key(True, "Whether results are written between functional tokens.")
     result_tokens: Whole | None = key(None, "Most tokens of one result; null: no limit.", unit="tokens")
-    result_cost: float = key(0.0, "Penalty on starting a result, between all results (0) and none.", unit="nats", ge=0)
+    result_cost: float = key(
+        0.0, "Penalty on starting a result, between all results (0) and none.", unit="nats", ge=0, allow_inf_nan=False
+    )
     at_most: dict[Whole, Whole] = key(
         {}, "Most times that single functional tokens are written in an answer, by their codes; 0 forbids one: {7: 0, 3: 2}."
     )
@@ -136,14 +138,9 @@ class CirfFull(Method):
         if calculates(self.settings) and (isinstance(self, CirfBare) or not getattr(self.settings, "results", True)):
             raise CirfError(f"variants.{self.name}.settings.calculator: it writes no results to compute; remove it")
         if self.name == CirfFull.name and getattr(self.settings, "subjects", False):
-            raise CirfError(
-                f"variants.{self.name}.settings.subjects: pruning uses the traces of {self.name}; give the variant another name"
-            )
+            raise CirfError(f"variants.{self.name}.settings.subjects: pruning uses its traces; give the variant another name")
         if self.start is not None and self.name == CirfFull.name:
-            raise CirfError(
-                f"variants.{self.name}.settings.start: other methods use {self.name} as trained from the backbone; "
-                "give the variant another name"
-            )
+            raise CirfError(f"variants.{self.name}.settings.start: other methods start from it; give the variant another name")
 
     def retrace(self, traces: Sequence[Trace]) -> list[Trace]:
         return recoded(traces, self.settings.codes, len(self._names.codes), self._seed)

@@ -15,9 +15,6 @@ so what the loop feeds one at a time can be fed in one pass::
     E(..) E(..) ..    E(<latent>)  z1   z2   E(</latent>)        [s x d]
 
 A causal model gives the same answer after either: it computes the same keys and values for the same vectors in the same places.
-The cost is a second prefill.
-
-The only interface to a method is how it begins prompts (`cirf.lm.decoding.prefix_cache.Prefiller`).
 """
 
 from __future__ import annotations
@@ -25,15 +22,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
+from pydantic import TypeAdapter, ValidationError
 
 from cirf.errors import CirfError
 from cirf.lm.decoding.prefix_cache import PrefilledPrompts, Prefiller
 from cirf.lm.prompt import encode
+from cirf.lm.training.loss import only_at
 from cirf.methods.latent.loop import Project, padded_left, read_projector, think
-from cirf.store.files import parse_json, to_json, write_atomic
+from cirf.store.files import to_json, write_atomic
 
 _FILE = "latent.json"
 """Next to a saved model: the settings of its latent thoughts."""
@@ -54,22 +53,22 @@ class LatentSettings:
         write_atomic(folder / _FILE, to_json(asdict(self)))
 
 
-def read_latent(folder: Path) -> LatentSettings | None:
-    """How the model in a folder thinks; ``None`` where it does not. ``CirfError`` for a damaged file."""
-    path = folder / _FILE
+S = TypeVar("S")
+
+
+def read_settings(path: Path, kind: type[S]) -> S | None:
+    """The settings in a file next to a saved model; ``None`` without the file. ``CirfError`` for a damaged one."""
     if not path.is_file():
         return None
     try:
-        saved = parse_json(path.read_text(encoding="utf-8"))
-        return LatentSettings(
-            str(saved["begin"]),
-            str(saved["end"]),
-            int(saved["count"]),
-            str(saved.get("after", "")),
-            int(saved.get("projector", 0)),
-        )
-    except (ValueError, KeyError, TypeError):
-        raise CirfError(f"{path}: damaged, so the number of its vectors is unknown; train it again") from None
+        return TypeAdapter(kind).validate_json(path.read_bytes())
+    except ValidationError:
+        raise CirfError(f"{path}: damaged, so it is unknown where its vectors come from; train it again") from None
+
+
+def read_latent(folder: Path) -> LatentSettings | None:
+    """How the model in a folder thinks; ``None`` where it does not. ``CirfError`` for a damaged file."""
+    return read_settings(folder / _FILE, LatentSettings)
 
 
 class LatentPrefiller:
@@ -80,9 +79,7 @@ class LatentPrefiller:
         self._model, self._latent, self._project = model, latent, project
         known = tokenizer.get_vocab()
         if latent.begin not in known or latent.end not in known:
-            raise CirfError(
-                f"the model lacks {latent.begin} and {latent.end}, so it was not trained to reason in vectors; train it"
-            )
+            raise CirfError(f"the model lacks {latent.begin} and {latent.end}: it was not trained to reason in vectors; train it")
         self._begin, self._end = known[latent.begin], known[latent.end]
         self._tail = [self._end, *encode(tokenizer, latent.after)]
 
@@ -127,11 +124,17 @@ def given(model: Any, beginnings: Prefiller | None, prompts: Sequence[list[int]]
     """What a model is given of a batch of prompts before it answers, row by row. ``None``: their tokens alone. ``CirfError``
     where ``beginnings`` does not give its vectors."""
     begun = None if beginnings is None else beginnings.begin(prompts)
-    begun = begun or PrefilledPrompts(list(prompts), [0] * len(prompts), None, [(0, torch.empty(0))] * len(prompts))
+    if begun is None:
+        return with_vectors(model, prompts, [(0, torch.empty(0))] * len(prompts))
     if begun.vectors is None:
         raise CirfError("what this model is given before it answers was computed elsewhere, so it cannot be given as vectors")
+    return with_vectors(model, begun.prompts, begun.vectors)
+
+
+def with_vectors(model: Any, prompts: Sequence[list[int]], given: Sequence[tuple[int, torch.Tensor]]) -> list[PromptVectors]:
+    """Prompts with other vectors in place of some tokens; ``given``: of each row a place, and the vectors from there [n x d]."""
     rows = []
-    for ids, (start, own) in zip(begun.prompts, begun.vectors, strict=True):
+    for ids, (start, own) in zip(prompts, given, strict=True):
         vectors = model.get_input_embeddings()(torch.tensor(ids, device=model.device)).clone()
         places = torch.zeros(len(ids), dtype=torch.bool, device=vectors.device)
         if len(own):
@@ -156,7 +159,8 @@ def prefill(model: Any, rows: Sequence[PromptVectors]) -> PrefilledPrompts:
         vectors[index, longest - head :] = row.vectors[:head]
         mask[index, longest - head :] = 1
     places = (mask.cumsum(dim=1) - 1).clamp(min=0)
-    made = model(inputs_embeds=vectors, attention_mask=mask, position_ids=places, use_cache=True, logits_to_keep=1)
+    with only_at(model, torch.empty(0, dtype=torch.long, device=mask.device)):
+        made = model(inputs_embeds=vectors, attention_mask=mask, position_ids=places, use_cache=True)
     return PrefilledPrompts(prompts, heads, made.past_key_values)
 
 

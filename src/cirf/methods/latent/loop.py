@@ -132,29 +132,15 @@ def _state(model: Any, mask: torch.Tensor, places: torch.Tensor, cache: Any, **g
     return made.hidden_states[-1][:, -1], past_of(made)
 
 
-@dataclass(frozen=True, slots=True)
-class Continuation:
-    """A pass over the tokens after the thoughts: ``logits`` [m x V] (float32) that predict the m ``targets`` [m], row by row, and
-    the states of all L+1 layers [b x t x d] if requested."""
-
-    logits: torch.Tensor
-    targets: torch.Tensor
-    states: tuple[torch.Tensor, ...] | None
-
-
-def logits_after(
-    model: Any, thoughts: Thoughts, ids: torch.Tensor, mask: torch.Tensor, labels: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    made = read_after(model, thoughts, ids, mask, labels)
-    return made.logits, made.targets
-
-
 def read_after(
     model: Any, thoughts: Thoughts, ids: torch.Tensor, mask: torch.Tensor, labels: torch.Tensor, states: bool = False
-) -> Continuation:
+) -> tuple[torch.Tensor, torch.Tensor, Any]:
     """Read the tokens after the thoughts, in one pass that extends their cache. ``ids`` and ``mask`` are [b x t], padded on the
-    right; ``labels`` [b x t] are `IGNORED` where nothing is learned, and always in the first column."""
-    logits, targets, made = read_targets(
+    right; ``labels`` [b x t] are `IGNORED` where nothing is learned, and always in the first column.
+
+    Logits [m x V] (float32) that predict the m targets, the targets [m], row by row, and all that the model made, with
+    ``hidden_states`` of all L+1 layers [b x t x d] if ``states``."""
+    return read_targets(
         model,
         labels,
         input_ids=ids,
@@ -164,7 +150,6 @@ def read_after(
         use_cache=True,
         output_hidden_states=states,
     )
-    return Continuation(logits, targets, made.hidden_states if states else None)
 
 
 def check_vectors(model: Any) -> None:
@@ -190,7 +175,7 @@ def check_vectors(model: Any) -> None:
         thoughts = think(model, ids, mask, counts)
         if not keeps_keys(thoughts.cache):
             raise CirfError("it keeps states in place of keys and values")
-        logits, targets = logits_after(model, thoughts, tail_ids, torch.ones_like(tail_ids), labels)
+        logits, targets, _ = read_after(model, thoughts, tail_ids, torch.ones_like(tail_ids), labels)
         torch.autograd.grad(torch.nn.functional.cross_entropy(logits, targets), begun[0])
     except (torch.OutOfMemoryError, CirfError):
         raise

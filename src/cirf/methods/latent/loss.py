@@ -19,9 +19,7 @@ were fed to the model, and learns to write the text of step k::
 
     z z | 48 / 2 = 24 . <end>
 
-Its gradients reach the thoughts, and through them the model and the question. After training it is removed. It is a second set of
-adapters on the trained model; where every weight is trained, adapters on a copy of the model as it was; or a copy that is
-trained itself, as in the publication, for twice the memory.
+Its gradients reach the thoughts, and through them the model and the question. After training it is removed.
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ from cirf.lm.training.loss import IGNORED, only_at, read_targets, summed, unwrap
 from cirf.lm.training.objective import Batch, CurriculumRow, Objective
 from cirf.lm.vocabulary import is_tied
 from cirf.methods.curricula import aligned, groups_of
-from cirf.methods.latent.loop import Projector, Thoughts, logits_after, padded_left, read_after, think
+from cirf.methods.latent.loop import Projector, Thoughts, padded_left, read_after, think
 from cirf.recipe import schema
 
 
@@ -77,7 +75,7 @@ class LatentObjective(Objective):
         if "counts" not in batch:
             return None, super().logits(model, batch)
         thoughts = self.think(model, batch)
-        return thoughts, logits_after(model, thoughts, batch["input_ids"], batch["tail_mask"], batch["labels"])
+        return thoughts, read_after(model, thoughts, batch["input_ids"], batch["tail_mask"], batch["labels"])[:2]
 
     def think(self, model: Any, batch: Batch) -> Thoughts:
         return think(model, batch["heads"], batch["seen"], batch["counts"], self.projector)
@@ -133,14 +131,14 @@ class Distillation(LatentObjective):
         if "teacher" not in batch:
             return super().parts(model, batch, count)
         thoughts = self.think(model, batch)
-        student = read_after(model, thoughts, batch["input_ids"], batch["tail_mask"], batch["labels"], states=self.gamma > 0)
-        loss = summed(student.logits, student.targets, count)
-        share = 1.0 if count is None else student.targets.numel() / count
+        read = (batch["input_ids"], batch["tail_mask"], batch["labels"])
+        logits, targets, made = read_after(model, thoughts, *read, states=self.gamma > 0)
+        loss = summed(logits, targets, count)
+        share = 1.0 if count is None else targets.numel() / count
         with torch.set_grad_enabled(torch.is_grad_enabled() and self.rho > 0):
             taught, states = teach(model, batch["teacher"], batch["taught"], batch["taught_column"])
         if self.gamma > 0:
-            assert student.states is not None
-            loss = loss + self.gamma * share * distance(at(student.states, batch["column"]), states)
+            loss = loss + self.gamma * share * distance(at(made.hidden_states, batch["column"]), states)
         if self.rho > 0:
             loss = loss + self.rho * share * taught
         return loss, thoughts

@@ -86,12 +86,11 @@ def shots_of(task: Task) -> tuple[Shot, ...]:
 def _shipped(name: str) -> tuple[Shot, ...]:
     found = _drafts().get(name, ())
     parts = found.items() if isinstance(found, dict) else [(None, found)]
-    return tuple(_shot(row, part) for part, rows in parts for row in rows)
-
-
-def _shot(row: dict[str, Any], subset: str | None) -> Shot:
-    choices = tuple(row["choices"]) if "choices" in row else None
-    return Shot(row["question"], row["draft"], row["answer"], choices, subset)
+    return tuple(
+        Shot(row["question"], row["draft"], row["answer"], tuple(row["choices"]) if "choices" in row else None, part)
+        for part, rows in parts
+        for row in rows
+    )
 
 
 @cache

@@ -8,20 +8,15 @@ to the width of the larger model::
 
 The places hold a token of its vocabulary, or one trained vector.
 
-For an answer the guide reads the question, and its vectors go into the cache from which decoding continues. What the decoder is
-shown of a prompt with two vectors, and what of it the cache holds already::
-
-    How many clips? # # <end of turn> <assistant>
-    [-------------- cache ---------]
-
-The guide reads the question for every answer, and its time is part of the answer's time.
+The guide reads the question for every answer, and its time is part of the answer's time. Its vectors go into the cache from which
+decoding continues.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +28,11 @@ from cirf.errors import CirfError
 from cirf.lm.backbone import load_model, load_tokenizer
 from cirf.lm.decoding.prefix_cache import PrefilledPrompts
 from cirf.lm.prompt import encode, prompt_text
+from cirf.methods.latent.decode import prefill, read_settings, with_vectors
 from cirf.methods.latent.loop import padded_left
-from cirf.methods.soft.prompts import TemplateFrame, find_run, placeholder, prefill
+from cirf.methods.soft.prompts import TemplateFrame, find_run, placeholder
 from cirf.recipe import schema
-from cirf.store.files import parse_json, to_json, write_atomic
+from cirf.store.files import to_json, write_atomic
 
 _FILE, _WEIGHTS = "soft.json", "soft.safetensors"
 """Next to a saved model: which guide computes its vectors and how, and the weights for it."""
@@ -160,18 +156,7 @@ def save_soft(folder: Path, soft: SoftPromptSettings, projection: torch.nn.Linea
 
 def read_soft(folder: Path) -> SoftPromptSettings | None:
     """How the model in a folder is given vectors; ``None`` where it is not. ``CirfError`` for a damaged file."""
-    path = folder / _FILE
-    if not path.is_file():
-        return None
-    try:
-        saved = parse_json(path.read_text(encoding="utf-8"))
-        texts = {name: saved[name] for name in ("placeholder", "guide", "fingerprint", "instruction")}
-        assert all(isinstance(text, str) for text in texts.values())
-        return SoftPromptSettings(
-            count=int(saved["count"]), shifted=bool(saved["shifted"]), empty_system=bool(saved["empty_system"]), **texts
-        )
-    except (ValueError, KeyError, TypeError, AssertionError):
-        raise CirfError(f"{path}: damaged, so it is not known who makes the model's vectors; train it again") from None
+    return read_settings(folder / _FILE, SoftPromptSettings)
 
 
 def saved_guide(folder: Path, soft: SoftPromptSettings, model: Any) -> Guide:
@@ -234,8 +219,8 @@ class GuidedPrefiller:
                 raise CirfError("a prompt ends with the places of vectors; there is no token after them")
             shown.append([*ids[:start], *[self._holder] * len(own), *ids[start + count :]])
             starts.append(start)
-        cache = prefill(self._model, [row[:-1] for row in shown], starts, list(vectors))
-        return PrefilledPrompts(shown, [len(row) - 1 for row in shown], cache, list(zip(starts, vectors, strict=True)))
+        placed = list(zip(starts, vectors, strict=True))
+        return replace(prefill(self._model, with_vectors(self._model, shown, placed)), vectors=placed)
 
     def begin(self, prompts: Sequence[list[int]]) -> PrefilledPrompts:
         return self.fill(prompts, self.vectors(prompts))

@@ -127,10 +127,7 @@ def placeholder(tokenizer: Any) -> str:
         ids = encode(tokenizer, token * 2)
         if len(ids) == 2 and ids[0] == ids[1] and ids[0] not in bare and not set(_UNQUOTABLE) & set(token):
             return str(token)
-    raise CirfError(
-        f"{tokenizer.name_or_path}: every special token of its tokenizer occurs in its prompts already, so none can hold the "
-        "places of vectors; use another model"
-    )
+    raise CirfError(f"{tokenizer.name_or_path}: no special token is left to hold the places of vectors; use another model")
 
 
 def find_run(ids: Sequence[int], token: int) -> tuple[int, int]:
@@ -229,22 +226,3 @@ def _after_heads(
         use_cache=True,
     )
     return logits, targets
-
-
-def prefill(model: Any, rows: Sequence[Sequence[int]], starts: Sequence[int], vectors: Sequence[torch.Tensor]) -> Any:
-    """The cache of rows of ids in which each row's ``vectors`` [n x d] begin at ``starts``, padded on the left; rows may
-    have unlike numbers of vectors."""
-    device = model.device
-    ids, mask = (part.to(device) for part in padded_left(rows, rows[0][0]))
-    longest = ids.shape[1]
-    offsets = [longest - len(row) for row in rows]
-    counts = [len(own) for own in vectors]
-    shifted = [start + offset for start, offset in zip(starts, offsets, strict=True)]
-    slots = slots_of(shifted, counts, longest).to(device)
-    padded = torch.nn.utils.rnn.pad_sequence([own.to(device) for own in vectors], batch_first=True)
-    places = (mask.cumsum(dim=1) - 1).clamp(min=0)
-    if padded.shape[1] == 0:
-        padded = padded.new_zeros(len(rows), 1, padded.shape[2])
-    with only_at(model, torch.empty(0, dtype=torch.long, device=device)):
-        given = embed(model, ids, slots, padded)
-        return model(inputs_embeds=given, attention_mask=mask, position_ids=places, use_cache=True).past_key_values

@@ -12,11 +12,7 @@ A. a short form of every rationale, by a language model or by a rule;
 B. T learns to match each rationale with its short form: its linear map first, then all of it;
 C. the guide's linear map is trained with T frozen; then all of the guide, which is the main training.
 
-A, B and the first part of C are made in a stage before the training, whose parts are each done once.
-
-Rationales in a few words (SemCoT's short ones): by a language model, or by a rule that keeps the words that matter most.
-
-A worked example, six words of two steps::
+A, B and the first part of C are made in a stage before the training, whose parts are each done once. A short form of six words::
 
     "48/2 = 24 clips in May.\\n48+24 = 72 clips in all."   ->   "48/2 = 24 48+24 = 72"
 """
