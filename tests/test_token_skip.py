@@ -81,7 +81,7 @@ def run(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory) ->
     folder = tmp_path_factory.mktemp("skip")
     other = str(tinyrun.write_classifier(folder / "other", "bert"))
     by: dict[str, dict[str, Any]] = {
-        "other": {"settings": {"scorer": "llmlingua2", "scorer_model": other}},
+        "other": {"settings": {"scorer": "llmlingua2", "scorer_model": other, "keep_numbers": True}},
         "rules": {"settings": {"scorer": "rules"}},
         "at_07": {"model": "rules", "settings": {"scorer": "rules", "ratio": 0.7}},
         "chance": {"settings": {"scorer": "random"}},
@@ -129,9 +129,11 @@ def test_rules_keep_numbers_and_chance_does_not(run: Path) -> None:
     assert digits("rules") > digits("chance")
 
 
-def test_another_model_may_weigh(run: Path) -> None:
-    assert [row["ratio"] for row in _rows(run, "other")] == [row["ratio"] for row in _rows(run, "rules")]
-    assert [row["text"] for row in _rows(run, "other")] != [row["text"] for row in _rows(run, "rules")]
+def test_another_model_may_weigh_and_numbers_may_be_kept_whatever_they_weigh(run: Path) -> None:
+    segments = {row["problem"]: "\n".join(row["segments"]) for row in read_rows(run / "segments" / "segments.jsonl")}
+    for row in _rows(run, "other"):
+        kept = [word for word in row["text"].split() if any(sign.isdigit() for sign in word)]
+        assert kept == [word for word in segments[row["problem"]].split() if any(sign.isdigit() for sign in word)]
 
 
 def test_a_sweep_of_the_ratio_shares_one_model(run: Path) -> None:

@@ -1,5 +1,5 @@
-"""The scorers that ask no model: rules and chance; and all scorers by name. Words of a text, and what tokens say of them.
-Importance by a token classifier: any of the kinds that LLMLingua-2 comes as, on texts of any length.
+"""The scorers that ask no model: rules and chance; and all scorers by name. Words of a text, what tokens say of them, and texts
+cut into chunks. Importance by a token classifier: any of the kinds that LLMLingua-2 comes as, on texts of any length.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
+from watching import Counting
 
 from cirf.errors import CirfError
 from cirf.lm.backbone import load_tokenizer
-from cirf.methods.token_skip.llmlingua2 import LlmLingua2, keep_label, load_classifier
+from cirf.methods.token_skip.llmlingua2 import LlmLingua2, chunks, keep_label, load_classifier
 from cirf.methods.token_skip.scorers import RandomScorer, Rules, make_scorer
 from cirf.methods.token_skip.shorten import Solution, Word, per_word, shorten, weighed, word_spans
 from cirf.recipe import schema
@@ -177,6 +178,31 @@ def test_what_cannot_be_ordered_is_refused() -> None:
         weighed("a b", [(0, 1), (2, 3)], [1.0, math.nan])
 
 
+def pieces(text: str, limit: int) -> list[str]:
+    """The chunks of a text of which every sign is a piece, as texts."""
+    offsets = [(place, place + 1) for place in range(len(text))]
+    return [text[first:last] for first, last in chunks(text, offsets, word_spans(text), limit)]
+
+
+def test_chunks_end_with_sentences_lines_or_words_in_this_order() -> None:
+    assert pieces("One two. Three 3.5 four", 20) == ["One two.", " Three 3.5 four"]
+    assert pieces("One two\nThree four. Five", 12) == ["One two\n", "Three four.", " Five"]
+    assert pieces("One (two.) Three four", 15) == ["One (two.)", " Three four"]
+    assert pieces("One two three", 9) == ["One two", " three"]
+    assert pieces("abcdefgh ij", 3) == ["abc", "def", "gh", " ij"]
+    assert pieces("一二。三四五", 4) == ["一二。", "三四五"]
+    assert pieces("Short.", 510) == ["Short."]
+    assert pieces("", 510) == []
+
+
+@given(st.text(max_size=60) | st.lists(st.sampled_from(["ab", ".", "\n", " "]), max_size=60).map("".join), st.integers(1, 20))
+def test_chunks_are_all_pieces_once_and_none_is_too_long(text: str, limit: int) -> None:
+    encoded = TOKENIZER(text, add_special_tokens=False, return_offsets_mapping=True)
+    found = chunks(text, encoded.offset_mapping, word_spans(text), limit)
+    assert [place for first, last in found for place in range(first, last)] == list(range(len(encoded.input_ids)))
+    assert all(0 < last - first <= limit for first, last in found)
+
+
 SECTION = schema.Backbone(dtype="float32", device="cpu")
 LENGTH = tinyrun.POSITIONS
 
@@ -224,22 +250,18 @@ def test_batches_change_nothing(folder: Path, scorer: LlmLingua2) -> None:
         assert [word.importance for word in one] == pytest.approx([word.importance for word in other], abs=1e-5)
 
 
-def test_long_texts_are_read_in_parts(folder: Path, scorer: LlmLingua2) -> None:
-    from transformers import AutoModelForTokenClassification, AutoTokenizer
+def test_long_texts_are_read_sentence_by_sentence(folder: Path, scorer: LlmLingua2) -> None:
+    from transformers import AutoTokenizer
 
-    model = AutoModelForTokenClassification.from_pretrained(folder).eval()
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    text = " ".join(f"There are {number} + {number} = {2 * number} pears in box {number}." for number in range(90, 98))
-    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-    ids, kept = encoded.input_ids, list[float]()
-    assert len(ids) > 2 * LENGTH
-    for start in range(0, len(ids), LENGTH - 2):
-        part = [tokenizer.cls_token_id, *ids[start : start + LENGTH - 2], tokenizer.sep_token_id]
-        with torch.no_grad():
-            kept += model(torch.tensor([part])).logits[0].softmax(-1)[1:-1, 1].tolist()
-    (words,) = scorer.score(texts_of(text))
-    wanted = per_word(kept, encoded.offset_mapping, word_spans(text))
-    assert [word.importance for word in words] == pytest.approx(wanted, abs=1e-5)
+    sentences = [f"There are {number} + {number} = {2 * number} pears in box {number}." for number in range(90, 98)]
+    assert all(LENGTH / 2 + 1 < len(tokenizer(sentence).input_ids) <= LENGTH for sentence in sentences)  # so no two fit
+    for blank in (" ", "\n"):
+        counting = Counting()
+        (words,) = scorer.score(texts_of(blank.join(sentences)), counting)
+        assert counting.units == {"importance": len(sentences)}
+        alone = [word.importance for found in scorer.score(texts_of(*sentences)) for word in found]
+        assert [word.importance for word in words] == pytest.approx(alone, abs=1e-5)
 
 
 @given(text=st.text(max_size=120) | st.lists(st.sampled_from(["pears ", "7", ". ", "\n", "中", "é"]), max_size=120).map("".join))
@@ -263,7 +285,7 @@ def test_the_label_that_keeps(folder: Path, tmp_path: Path) -> None:
     assert keep_label(BertConfig(num_labels=2)) == 1
     assert keep_label(BertConfig(id2label={0: "Keep", 1: "Drop"})) == 0
     assert keep_label(BertConfig(id2label={0: "drop", 1: "other", 2: "preserve"})) == 2
-    with pytest.raises(CirfError, match=r"none of its 3 labels \(LABEL_0, LABEL_1, LABEL_2\) says that a word stays"):
+    with pytest.raises(CirfError, match=r"none of its 3 labels \(LABEL_0, LABEL_1, LABEL_2\) says that a word is kept"):
         keep_label(BertConfig(num_labels=3))
     named = json.loads((folder / "config.json").read_text()) | {"id2label": {"0": "keep", "1": "drop"}}
     for path in folder.iterdir():

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from cirf.errors import CirfError
 from cirf.methods.soft.sem_cot import shorten_by_model, shorten_by_rule
 from cirf.methods.token_skip.scorers import Rules
-from cirf.methods.token_skip.shorten import Shortened, Solution, Word, shorten, word_spans
+from cirf.methods.token_skip.shorten import ForcedWords, Shortened, Solution, Word, shorten, word_spans
 from cirf.recipe import schema
 from cirf.records import Problem, Steps
 from cirf.store.files import RowLog
@@ -78,16 +78,16 @@ def odd(text: str) -> int:
     return sum(map(ord, text)) % 17 + len(text) // 4 + 1
 
 
-SETTINGS = st.tuples(st.sampled_from([count, words_in, len, odd]), st.integers(0, 5))
+SETTINGS = st.tuples(st.sampled_from([count, words_in, len, odd]), st.integers(0, 5), st.booleans())
 
 
 @given(st.text(max_size=80), SETTINGS, st.floats(0.01, 1), st.floats(0.01, 1))
 def test_a_smaller_ratio_keeps_a_part_of_the_words(
-    text: str, setting: tuple[Callable[[str], int], int], one: float, other: float
+    text: str, setting: tuple[Callable[[str], int], int, bool], one: float, other: float
 ) -> None:
-    counted, seed = setting
+    counted, seed, digits = setting
     words = drawn(text, seed)
-    less, more = (shorten(text, words, ratio, counted) for ratio in sorted((one, other)))
+    less, more = (shorten(text, words, ratio, counted, ForcedWords(digits)) for ratio in sorted((one, other)))
     assert set(less.kept) <= set(more.kept)
     assert (less.tokens, less.whole) == (counted(less.text), counted(text))
     for found in (less, more):
@@ -134,10 +134,29 @@ def test_few_texts_are_counted() -> None:
     assert len(asked) <= 10 + 3
 
 
+def test_forced_words_stay_whatever_they_weigh() -> None:
+    text = "Step 1: She has 3 pens, ½ of them red. Steps: none.\n4 stay"
+    words = weighed(text, [float(len(text[a:b]) > 3 and text[a:b].isalpha()) for a, b in word_spans(text)])
+    digits = shorten(text, words, 0.3, words_in, ForcedWords(digits=True))
+    assert digits.text == "1: 3 ½\n4"
+    strings = ForcedWords(strings=("Step", ":", "4 st", ""))
+    assert shorten(text, words, 0.01, words_in, strings).text == "Step 1: Steps:"
+    assert shorten(text, words, 0.01, words_in, ForcedWords(strings=("Step",))).text == "Step"
+    both = shorten(text, words, 0.1, words_in, ForcedWords(digits=True, strings=("red",)))
+    assert both.text == "1: 3 ½ red.\n4" and both.ratio > 0.1
+    assert shorten("1 2 3", weighed("1 2 3", [0, 0, 0]), 0.5, words_in, ForcedWords(digits=True)).text == "1 2 3"
+
+
 def test_nothing_and_one_word() -> None:
     assert shorten("", [], 0.5, count) == Shortened("", (), 0, 0)
     assert shorten("", [], 0.5, count).ratio == 1.0
     assert shorten("only", weighed("only", [0]), 0.1, count).text == "only"
+
+
+@pytest.mark.parametrize("ratio", [0.0, -1.0, 1.1, float("nan")])
+def test_other_ratios_are_refused(ratio: float) -> None:
+    with pytest.raises(ValueError, match="not above 0 and at most 1"):
+        shorten("a b", weighed("a b", [0, 0]), ratio, count)
 
 
 # Rationales in a few words: by the rule, by a model, and where a model says too much or nothing

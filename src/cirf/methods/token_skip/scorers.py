@@ -32,6 +32,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cirf.methods.token_skip.shorten import Scorer, Solution, Span, Word, weighed, word_spans
+from cirf.progress import SILENT, Progress
 from cirf.recipe import schema
 from cirf.text.numerals import only_word_value
 
@@ -49,7 +50,7 @@ class Rules:
     """Scores words by rules: the whole part is the level, the fraction the word's TF-IDF within it. The rationales scored in one
     call are the corpus: the same rationale may be weighted differently with others."""
 
-    def score(self, texts: Sequence[Solution]) -> list[list[Word]]:
+    def score(self, texts: Sequence[Solution], progress: Progress = SILENT) -> list[list[Word]]:
         spans = [word_spans(text.rationale) for text in texts]
         terms = [[_bare(text.rationale[start:end]) for start, end in found] for text, found in zip(texts, spans, strict=True)]
         holding = Counter(term for row in terms for term in set(row))
@@ -168,7 +169,7 @@ class RandomScorer:
         """``seed``: another one, another draw."""
         self._seed = seed
 
-    def score(self, texts: Sequence[Solution]) -> list[list[Word]]:
+    def score(self, texts: Sequence[Solution], progress: Progress = SILENT) -> list[list[Word]]:
         return [self._weigh(text) for text in texts]
 
     def _weigh(self, text: Solution) -> list[Word]:

@@ -27,6 +27,7 @@ from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 from cirf.errors import CirfError
+from cirf.progress import SILENT, Progress
 
 Span = tuple[int, int]
 """A range of a text: ``text[start:end]``."""
@@ -99,8 +100,23 @@ class Scorer(Protocol):
     scores in parts keeps the parts the same, and gives the rules all rationales at once.
     """
 
-    def score(self, texts: Sequence[Solution]) -> list[list[Word]]:
+    def score(self, texts: Sequence[Solution], progress: Progress = SILENT) -> list[list[Word]]:
         """The words of every rationale (``word_spans``), in order, none left out; ``CirfError`` where that cannot be done."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForcedWords:
+    """Words that are kept whatever they weigh.
+
+    ``digits``: those with a digit or another sign for a number. ``strings``: those that hold one of these; a string of
+    letters or digits must not go on in letters or digits (``Step`` is in ``Step:``, not in ``Steps``).
+    """
+
+    digits: bool = False
+    strings: tuple[str, ...] = ()
+
+    def holds(self, word: str) -> bool:
+        return (self.digits and any(sign.isnumeric() for sign in word)) or any(_within(text, word) for text in self.strings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,23 +135,34 @@ class Shortened:
         return self.tokens / self.whole if self.whole else 1.0
 
 
-def shorten(rationale: str, words: Sequence[Word], ratio: float, count: Callable[[str], int]) -> Shortened:
+_NOTHING = ForcedWords()
+
+
+def shorten(
+    rationale: str, words: Sequence[Word], ratio: float, count: Callable[[str], int], force: ForcedWords = _NOTHING
+) -> Shortened:
     """The rationale's most important words, in their order, with as near to ``ratio`` of its tokens as words allow.
 
     Of words that weigh the same the earlier one is kept longer. A smaller ratio keeps a part of the words that a larger one
-    keeps; at least one word is kept. Where words go, the widest gap of those that meet stays: a line break for as long as there
-    are words on both its sides. If all are kept, the text is the same to the character.
+    keeps; at least one word is kept, and all that ``force`` names. Where words go, the widest gap of those that meet stays:
+    a line break for as long as there are words on both its sides. If all are kept, the text is the same to the character.
 
     Args:
         words: as a ``Scorer`` gives them for this text.
         ratio: above 0, at most 1.
         count: the number of tokens of a text, of the model that is to write it. It is called for about log2(words) + 3 texts.
+        force: words that stay in any case, though the text then be longer.
+
+    ``ValueError``: another ratio.
     """
+    if not 0 < ratio <= 1:
+        raise ValueError(f"ratio: {ratio} is not above 0 and at most 1")
     whole = count(rationale)
     everything = Shortened(rationale, tuple(range(len(words))), whole, whole)
     if ratio == 1 or not words:
         return everything
-    order = sorted(range(len(words)), key=lambda place: (-words[place].importance, place))
+    forced = {place for place, word in enumerate(words) if force.holds(rationale[word.start : word.end])}
+    order = sorted(range(len(words)), key=lambda place: (place not in forced, -words[place].importance, place))
     wanted = ratio * whole
 
     def first(number: int) -> Shortened:
@@ -147,7 +174,7 @@ def shorten(rationale: str, words: Sequence[Word], ratio: float, count: Callable
 
     # The same numbers of words are halved for every ratio, and each asks only whether that many are too long: so a smaller
     # ratio can never end at more words, however oddly a tokenizer counts.
-    few, many = first(1), everything
+    few, many = first(max(1, len(forced))), everything
     while len(many.kept) - len(few.kept) > 1 and few.tokens <= wanted:
         middle = first((len(few.kept) + len(many.kept)) // 2)
         if middle.tokens <= wanted:
@@ -155,6 +182,12 @@ def shorten(rationale: str, words: Sequence[Word], ratio: float, count: Callable
         else:
             many = middle
     return few if few.tokens > wanted or wanted - few.tokens <= many.tokens - wanted else many
+
+
+def _within(text: str, word: str) -> bool:
+    before = r"(?<!\w)" if re.match(r"\w", text) else ""
+    after = r"(?!\w)" if re.search(r"\w\Z", text) else ""
+    return text != "" and re.search(before + re.escape(text) + after, word) is not None
 
 
 def _joined(rationale: str, words: Sequence[Word], kept: Sequence[int]) -> str:

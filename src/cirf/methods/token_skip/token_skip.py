@@ -25,7 +25,7 @@ from cirf.lm.prompt import encode
 from cirf.methods.base import PreparationData, Preset, around_turn
 from cirf.methods.prose.cot import CalculatorSettings, Prose, prose_target
 from cirf.methods.token_skip.scorers import make_scorer
-from cirf.methods.token_skip.shorten import Solution, Word, shorten
+from cirf.methods.token_skip.shorten import ForcedWords, Solution, Word, shorten
 from cirf.recipe.schema import Lora, Override, Recipe, key
 from cirf.records import Example
 from cirf.store.files import RowLog
@@ -47,6 +47,8 @@ class SkipSettings(CalculatorSettings):
     ratios: tuple[Ratio, ...] = key((1.0, 0.9, 0.8, 0.7, 0.6, 0.5), "Shares of its tokens at which a rationale is trained on.")
     ratio: Ratio = key(0.5, "The share asked for when answering.")
     longest: int = key(500, "A longer rationale is not shortened.", unit="tokens", ge=1)
+    keep_numbers: bool = key(False, "Keep every word with a digit, whatever it weighs.")
+    keep: tuple[str, ...] = key((), "Keep every word that holds one of these, such as Step.")
 
 
 class TokenSkip(Prose):
@@ -112,12 +114,13 @@ class TokenSkip(Prose):
             return len(encode(tokenizer, text))
 
         texts = self._texts(material)
+        force = ForcedWords(self.settings.keep_numbers, self.settings.keep)
         rows: list[dict[str, Any]] = []
         for steps, text, words in zip(material.steps, texts, self._weigh(material, texts), strict=True):
             ratio = Random(f"ratio {self._seed} {steps.problem} {steps.sample}").choice(self.settings.ratios)
             if count(text.rationale) > self.settings.longest:
                 ratio = 1.0
-            left = shorten(text.rationale, words, ratio, count)
+            left = shorten(text.rationale, words, ratio, count, force)
             kept = {"ratio": ratio, "achieved": round(left.ratio, 4), "tokens": left.tokens, "text": left.text}
             rows.append({"problem": steps.problem, "sample": steps.sample} | kept)
         details = achieved(rows)
@@ -134,7 +137,7 @@ class TokenSkip(Prose):
         settings = self.settings
         make = partial(make_scorer, settings.scorer, material.recipe.backbone, settings.scorer_model, self._seed)
         if settings.scorer != "llmlingua2":
-            return make().score(texts)
+            return make().score(texts, material.progress)
         log = RowLog(material.scratch / "importance.jsonl")
         windows = log.read(lambda window: [[Word(*word) for word in words] for words in window["words"]])
         known = [words for window in windows for words in window]
