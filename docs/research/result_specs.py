@@ -1200,6 +1200,15 @@ def areas_gap(name: str, first: str, second: str) -> str:
     return f"{value:.2f} [{low:.2f}, {high:.2f}]"
 
 
+@cache
+def asked() -> dict[str, Any]:
+    """Recorded answers, in prose where the probability of the results in the trace is low."""
+    rows = [row for own in recorded("numbers").values() for row in own.values()]
+    found = uses.routed(rows, "cirf_full", "sft_cot")
+    way = found["by"]["results, sum"]
+    return {"gap": way["difference"], "share": way["tokens"] / found["tokens"][1]}
+
+
 BOTH = ("cirf_full_calculator", "terse_calculator")
 SUMS = "made-sums"
 USES = Table(
@@ -1245,6 +1254,13 @@ USES = Table(
             long_traces,
             lambda: f"{routed()['difference']['n']:,}; 2",
             "not significant; +2 is excluded",
+        ),
+        other_use(
+            "",
+            lambda: f"prose where the results are improbable − `sft_cot`, at {asked()['share']:.2f} of its tokens, 203 rows *",
+            lambda: bounds(asked()["gap"].difference, *asked()["gap"].interval, strong=asked()["gap"].significant),
+            lambda: f"{asked()['gap'].n}; 1",
+            "worse than prose",
         ),
         other_use(
             "",
@@ -1297,6 +1313,43 @@ USES = Table(
     ],
     "Qwen2.5-Coder-0.5B unless a row says otherwise. Bold: the interval excludes 0, uncorrected. *580; 3 and 1*: three trainings "
     "of the first method, one of the second. †: no archive.",
+)
+
+
+@cache
+def areas(name: str, method: str) -> dict[str, str]:
+    """The AUROC of each score of a method's recorded traces, with its interval."""
+    rows = list(recorded(name)[method].values())
+    right, found = np.array([row["correct"] for row in rows]), uses.scores(rows, None)
+    drawn = uses.drawn(len(rows), lambda at: [uses.auroc(right[at], score[at]) for score in found.values()])
+    return {
+        key.replace("line breaks", "functional"): f"{value:.2f} [{low:.2f}, {high:.2f}]"
+        for key, (value, low, high) in zip(found, drawn, strict=True)
+    }
+
+
+def area(name: str, method: str) -> Cell:
+    """A column of AUROCs; the line's first text is the score."""
+    return lambda row: areas(name, method).get(str(row.texts[0]), "")
+
+
+SCORES = Table(
+    "scores",
+    "score",
+    {
+        "`cirf_full`, word problems (0.5B)": area("numbers", "cirf_full"),
+        "`cirf_full`, made sums (135M)": area(SUMS, "cirf_full"),
+        "`terse`, made sums": area(SUMS, "terse"),
+    },
+    [
+        other_use("functional tokens (in `terse`: line breaks), mean log-probability", "functional, mean"),
+        other_use("transitions between codes", "transitions"),
+        other_use("answer", "answer"),
+        other_use("length", "length"),
+        other_use("whole trace", "trace, sum"),
+        other_use("results alone", "results, sum"),
+    ],
+    "AUROC, bootstrap intervals. Word problems: n = 600; made sums: n = 500; one training each.",
 )
 
 FLAT = of("sim_cot_mean", "compare-sim-mean-qwen2.5-0.5b")
@@ -1444,7 +1497,7 @@ TABLES = (
     *(SUMMARY, METHODS, PAIRS, tested("holm", TESTED, FIVE), tested("holm-others", TESTED_OTHERS, OTHERS)),
     *(BY_SEED, SHARES, over("over-seeds", FIVE), over("over-seeds-others", OTHERS), trainings(), CONTROLS),
     *(TARGETS, AGAINST, QUESTIONS, STATES, OUTSIDE, FROM_PROSE, SELF_FINDINGS, PRUNING, LEARNED),
-    *(HELPS, USES, CASCADE, VOTES, DIAGNOSES, CODES),
+    *(HELPS, USES, SCORES, CASCADE, VOTES, DIAGNOSES, CODES),
     *(GPU_SEEDS, GPU_PAIRS, AGAINST_PROSE, MACHINES, RATES, VALUE_TABLE, VARIED, TOKEN_LOSS, TOKEN_START),
     *(LATENT, BASELINE_TABLE, CODEBOOK, VARIANTS, scaled(), OUT_OF_DOMAIN, FEW_ROWS, FEW_PROSE, COST),
 )
