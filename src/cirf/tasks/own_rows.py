@@ -149,18 +149,22 @@ def _named(rows: _Numbered) -> bool:
     """Whether answers are number words that are names (*Seven*, a film): most rationales have them, with their capital throughout
     and not in digits."""
     names = 0
+    if any(word_value(str(row["answer"])) is None for _, row in rows):
+        return False
     for _, row in rows:
         answer, rationale = str(row["answer"]).strip(" ."), str(row.get("rationale"))
         found = {match[0] for match in re.finditer(rf"(?<!\w){re.escape(answer)}(?!\w)", rationale, re.I)}
         names += found == {answer} != {answer.lower()} and not re.search(rf"(?<![\d.,]){word_value(answer)}(?!\d)", rationale)
-    return 2 * names > len(rows) and all(word_value(str(row["answer"])) is not None for _, row in rows)
+    return 2 * names > len(rows)
 
 
 def kind_of(rows: _Numbered, allowed: float) -> AnswerKind:
     """As `infer_kind`, but up to a share ``allowed`` of the rows may have an answer of another kind."""
+    if (kind := infer_kind(rows)) != "text":
+        return kind
     most, alike = max(lines_by_kind(rows).items(), key=lambda item: len(item[1]))
     few = 0 < len(rows) - len(alike) <= allowed * len(rows)  # none: alone they are alike, together they are something else
-    return most if few and infer_kind(rows) == "text" else infer_kind(rows)
+    return most if few else kind
 
 
 _KIND_WORDS = {"option": "have choices", "yesno": "have yes or no as answer", "number": "have a number as answer"}
@@ -195,19 +199,19 @@ def _doubts(rows: _Numbered, allowed: float) -> str | None:
         return "the answers are 0 and 1, read as numbers; if they mean no and yes, set answer: yesno"
     if kind == "text" and _named(rows):
         return "the answers are number words, read as names; if they are numbers, set answer: number"
+    if infer_kind(rows) != "text":
+        return None
     by_kind = lines_by_kind(rows)
     most, alike = max(by_kind.items(), key=lambda item: len(item[1]))
     there = {*alike}
     others = {line: normalise_text(str(row["answer"])) for line, row in rows if line not in there}
-    if infer_kind(rows) != "text" or not others:
-        return None
     if len(alike) <= len(rows) / 2:
         several = [f"{len(lines):,} {_KIND_WORDS[each]}" for each, lines in by_kind.items() if lines]
         mixed = len(several) > 1 and sum(map(len, by_kind.values())) == len(rows)
         advice = "so all answers count as text; make a file of each"
         return f"rows of several kinds ({', '.join(several)}), {advice}" if mixed else None
-    if most == "yesno" and 2 * len({*others.values()}) <= len(others):
-        return None  # yes, no and maybe
+    if not others or (most == "yesno" and 2 * len({*others.values()}) <= len(others)):  # yes, no and maybe
+        return None
     named = ", ".join(map(str, [*others][:3])) + (", ..." if len(others) > 3 else "")
     place = "lines" if len(others) > 1 else "line"
     details = f"{len(alike):,} of {len(rows):,} rows {_KIND_WORDS[most]}, those of {place} {named} have not"

@@ -189,12 +189,15 @@ def _context(row: Mapping[str, Any], names: Sequence[str]) -> str | None:
 def _flat(value: Any) -> str | None:
     """A text, texts, rows of cells and titles with sentences as lines; ``None`` of anything else."""
     if isinstance(value, Mapping):
-        pairs = [value.get("title"), value.get("sentences")]
-        titled = all(isinstance(each, list) for each in pairs) and len({*map(len, pairs)}) == 1
+        pairs: list[Any] = [value.get("title"), value.get("sentences")]
+        titled = all(isinstance(each, list) for each in pairs) and len(pairs[0]) == len(pairs[1])
         value = list(map(list, zip(*pairs, strict=True))) if titled else value.get("contexts")
     if isinstance(value, list) and value and all(isinstance(each, list) and each for each in value):
         titled = all(len(each) == 2 and isinstance(each[1], list) for each in value)
-        value = [f"{each[0]}: {' '.join(map(str.strip, each[1]))}" if titled else " | ".join(map(str, each)) for each in value]
+        value = [
+            f"{each[0]}: {' '.join(str(part).strip() for part in each[1])}" if titled else " | ".join(map(str, each))
+            for each in value
+        ]
     return value if is_text(value) else _lines(value)
 
 
@@ -329,7 +332,8 @@ def _opened(row: dict[str, Any]) -> dict[str, Any]:
 def _best_generation(row: Mapping[str, Any]) -> str | None:
     """Of several solutions the first that is marked as right (``correctness_...``), else where none is marked the first that ends
     in the row's answer, or just the first; ``None`` where there are none, or all are marked as wrong."""
-    given = next((row[name] for name in _GENERATIONS if isinstance(row.get(name), list) and all(map(is_text, row[name]))), [])
+    many = (row[name] for name in _GENERATIONS if isinstance(row.get(name), list) and all(map(is_text, row[name])))
+    given: list[str] = next(many, [])
     lists = [value for name, value in row.items() if str(name).startswith(("correct", "is_correct")) and isinstance(value, list)]
     if marks := [each for each in lists if len(each) == len(given)]:
         return next((text for text, *said in zip(given, *marks, strict=True) if True in said), None)
