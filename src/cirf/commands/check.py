@@ -186,6 +186,7 @@ def _notes(made: dict[str, Any], recipe: Recipe) -> list[str]:
 def _without_answers(problems: Sequence[Problem], tasks: Mapping[str, Task]) -> list[str]:
     """A note where most rationales of numbers do not have the answer's number, in digits or in a word."""
     rows = [row for row in some(problems, MOST_CHARACTERS // 4) if row.rationale and tasks[row.task].kind(row) == "number"]
+    rows = [row for row in rows if row.answer not in ("0", "1")]  # these may mean no and yes
     texts = [with_points(row.rationale or "") if tasks[row.task].decimal_commas else row.rationale or "" for row in rows]
     values = [{*numbers_in(text), *map(word_value, re.findall(r"[^\W\d_]+(?:-[^\W\d_]+)?", text))} for text in texts]
     absent = sum(number_value(row.answer) not in found for row, found in zip(rows, values, strict=True))
