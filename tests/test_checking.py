@@ -198,6 +198,16 @@ def test_one_odd_row_that_makes_all_answers_text_is_reported(tmp_path: Path) -> 
     assert "count as text" not in tinyrun.cirf("check", mine, "--set", "problems.tasks.0.answer=text").out
 
 
+def test_rationales_without_their_answers_are_noted(tmp_path: Path) -> None:
+    rows = [row | {"rationale": "She counts them all.\nShe writes it down."} for row in tinyrun.sums(6)]
+    note = "6 of 6 rationales do not have the answer's number in them; do they belong to their questions?"
+    assert note in checked(tinyrun.write_jsonl(tmp_path / "mine.jsonl", rows))["notes"]
+    words = [row | {"answer": 7, "rationale": "She counts them all.\nThat makes Seven."} for row in rows]
+    for fine in (words, tinyrun.sums(6)):
+        found = checked(tinyrun.write_jsonl(tmp_path / "mine.jsonl", fine))["notes"]
+        assert not any("the answer's number" in each for each in found)
+
+
 def test_overrides_are_obeyed_and_wrong_ones_named(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     mine = tinyrun.write_jsonl(tmp_path / "mine with 'quotes' & ü.jsonl", tinyrun.sums(10))
     assert checked(mine, "--set", "segments.by=sentence")["segmentation"]["rules"] == {"sentence": 10}

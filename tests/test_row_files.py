@@ -18,9 +18,10 @@ import tinyrun
 
 from cirf.errors import CirfError
 from cirf.recipe.load import parse
+from cirf.recipe.schema import TaskEntry
 from cirf.store.jsonl import RowError
 from cirf.store.row_files import read_row_file
-from cirf.tasks.own_rows import read_split
+from cirf.tasks.own_rows import read_split, row_notes
 
 ROWS = [{"question": f'What is {n} + 3,\n"in all"?', "answer": str(n + 3), "rationale": f"{n} + 3 = {n + 3}."} for n in range(12)]
 
@@ -55,6 +56,9 @@ FORMATS: dict[str, Callable[[Path], Any]] = {
     "columns.json": lambda path: path.write_text(json.dumps({name: [row[name] for row in ROWS] for name in ROWS[0]})),
     "frame.json": lambda path: path.write_text(
         json.dumps({name: {n: row[name] for n, row in enumerate(ROWS)} for name in ROWS[0]})
+    ),
+    "hub.json": lambda path: path.write_text(
+        json.dumps({"features": [{"name": "question"}], "rows": [{"row_idx": n, "row": row} for n, row in enumerate(ROWS)]})
     ),
     "mine.tsv": lambda path: _csv(path, "\t"),
     "mine.parquet": _parquet,
@@ -102,6 +106,17 @@ def test_a_file_of_another_format_is_no_recipe(tmp_path: Path) -> None:
         assert f"{name}: neither a recipe (.yaml) nor a file of rows (.jsonl" in tinyrun.cirf("check", tmp_path / name).error()
 
 
+def test_a_csv_file_of_windows_is_read_with_a_note(tmp_path: Path) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_bytes("question;answer\nbroken;1;2\nWie groß – in €?;9\n".encode("cp1252"))
+    refused: list[RowError] = []
+    file = read_row_file(path, refused)
+    assert file.rows == [(3, {"question": "Wie groß – in €?", "answer": "9"})] and len(refused) == 1
+    assert file.notes == ("not UTF-8, so read as Windows-1252 text; if accented letters come out wrong, save it as UTF-8",)
+    (note,) = row_notes(TaskEntry(task="jsonl", train_file=str(path)), None)
+    assert note == file.notes[0]
+
+
 def test_lists_in_cells_and_empty_cells(tmp_path: Path) -> None:
     path = tmp_path / "mine.csv"
     path.write_text(
@@ -145,7 +160,8 @@ def test_labels_of_a_hub_data_set_are_read_by_their_names(tmp_path: Path) -> Non
         ("a.jsonl", b"\x1f\x8b\x08\x00 no gzip", "a.jsonl: a damaged or incomplete gzip file"),
         ("a.jsonl", gzip.compress(b'{"question": "q"}\n' * 500, mtime=0)[:40], "a.jsonl: a damaged or incomplete gzip file"),
         ("a.jsonl", b"PK\x03\x04 and so on", "a.jsonl: a zip archive, which is not read"),
-        ("a.csv", "question;ö".encode("latin-1"), "a.csv: not UTF-8 text"),
+        ("a.csv", b"question;\x81", "a.csv: not UTF-8 text"),
+        ("a.jsonl", '{"question": "ö"}'.encode("cp1252"), "a.jsonl: not UTF-8 text"),
     ],
 )
 def test_damage_gets_one_line(tmp_path: Path, name: str, content: str | bytes, message: str) -> None:

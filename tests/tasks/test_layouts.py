@@ -41,7 +41,32 @@ TARGETS = [
     f"{WORK}\n</think>\n\nThe answer is 28.",
     f"<working>{WORK}</working>\n28",
 ]
+CHATML = f"<|im_start|>user\n{ASKED}<|im_end|>\n<|im_start|>assistant\n"
+LLAMA = "<|start_header_id|>{}<|end_header_id|>\n\n{}<|eot_id|>"
 LAYOUTS: list[dict[str, Any]] = [
+    {"text": f"{CHATML}{TARGETS[1]}<|im_end|>\n"},
+    {"text": f"<|begin_of_text|>{LLAMA.format('user', ASKED)}{LLAMA.format('assistant', TARGETS[0])}"},
+    {"text": f"<s>[INST] {ASKED} [/INST] {TARGETS[0]}</s>"},
+    {"text": f"Below is an instruction.\n\n### Instruction:\n{ASKED}\n\n### Response:\n{TARGETS[1]}"},
+    {"text": f"Question: {ASKED}\nAnswer: {WORK}\nAnswer: 28"},
+    {"prompt": CHATML, "completion": f"{TARGETS[1]}<|im_end|>"},
+    {"prompt": ASKED, "completion": f"{TARGETS[1]}</s>"},
+    {"chosen": f"\n\nHuman: {ASKED}\n\nAssistant: {TARGETS[1]}", "rejected": f"\n\nHuman: {ASKED}\n\nAssistant: 5"},
+    {"messages": [USER], "choices": [{"message": assistant(TARGETS[0])}]},
+    {
+        "request": {"body": {"messages": [USER]}},
+        "response": {"body": {"choices": [{"message": assistant("28", reasoning_content=WORK)}]}},
+    },
+    {
+        "problem": ASKED,
+        "solution": "It is 28.",
+        "answer": "28",
+        "generations": ["So it is \\boxed{28}", TARGETS[1]],
+        "correctness_math_verify": [False, True],
+    },
+    {"question": ASKED, "answer": 28, "responses": ["I guess 5.\n#### 5", TARGETS[1]]},
+    {"question": ASKED, "answer": 28, "steps": WORK},
+    {"Q": ASKED, "A": 28, "why": WORK},
     {"question": ASKED, "answer": "28", "rationale": WORK},
     {"question": ASKED, "answer": "28", "steps": list(STEPS)},
     {"question": ASKED, "answer": 28, "cot": WORK},
@@ -232,7 +257,7 @@ def test_a_text_that_names_no_answer_has_the_one_it_concludes_with(closing: str,
 
 
 def test_a_text_may_open_with_its_answer() -> None:
-    for word in ("Yes", "no", "**True**"):
+    for word in ("Yes", "no", "**True**", "Ja", "Non", "S\u00ed"):
         row = plain_row({"prompt": "Do birds fly?", "completion": f"{word}, birds have wings.\nWings carry them."}, "here")
         assert (row["answer"], row["rationale"]) == (word.strip("*"), "birds have wings.\nWings carry them.")
 
@@ -289,10 +314,75 @@ def test_a_mark_of_a_solution_is_no_answer(name: str) -> None:
     for wrong in (False, 0, "false"):
         with pytest.raises(RowError, match=f"{name} is .*, else name the column answer"):
             plain_row({**row, name: wrong}, "rows, row 0")
-        assert plain_row({**row, "answer": 28, name: wrong}, "here")["answer"] == 28
+        if name == "label":
+            assert plain_row({**row, "answer": 28, name: wrong}, "here")["answer"] == 28
+        else:
+            with pytest.raises(RowError, match=f"{name} is .*, else rename the column"):
+                plain_row({**row, "answer": 28, name: wrong}, "rows, row 0")
     assert plain_row({"question": "Is it so?", name: False}, "here")["answer"] is False
     placed = plain_row({"question": "Which?", "choices": FRUIT, "solution": "One eats apples.", name: 0}, "here")
     assert (placed["answer"], placed["rationale"]) == (0, "One eats apples.")
+
+
+def test_a_label_marks_a_rationale_that_calls_another_number_the_answer() -> None:
+    row = {"question": ASKED, "rationale": TARGETS[1]}
+    assert plain_row({**row, "label": 1}, "here")["answer"] == "28"
+    with pytest.raises(RowError, match="label is 0: leave the row out"):
+        plain_row({**row, "label": 0}, "rows, row 0")
+    for rationale in ("It is so.\nThe answer is neutral.", "It is so.\nThe answer is 1.", "It is so."):
+        assert plain_row({"question": "Is it?", "rationale": rationale, "label": 0}, "here")["answer"] == 0
+
+
+def test_calls_of_tools_and_what_they_return_belong_to_the_rationale() -> None:
+    call = {"function": {"name": "calc", "arguments": json.dumps({"expression": "4*8"})}}
+    turns = [USER, assistant("I multiply.", tool_calls=[call]), {"role": "tool", "content": "32"}]
+    for last in (assistant(f"{STEPS[1]}\nThe answer is 28."), assistant("28", reasoning_content=STEPS[1])):
+        row = plain_row({"messages": [*turns, last]}, "here")
+        thought = row["rationale"].replace("<think>", "").replace("</think>", "").strip()
+        assert (row["question"], row["answer"], thought) == (ASKED, "28", f"I multiply.\ncalc(4*8) = 32\n{STEPS[1]}")
+    use = [{"type": "text", "text": "I multiply."}, {"type": "tool_use", "name": "calc", "input": {"expression": "4*8"}}]
+    result = {"role": "user", "content": [{"type": "tool_result", "content": "32"}]}
+    row = plain_row({"messages": [USER, assistant(use), result, assistant(f"{STEPS[1]}\nThe answer is 28.")]}, "here")
+    assert (row["question"], row["rationale"]) == (ASKED, f"I multiply.\ncalc(4*8) = 32\n{STEPS[1]}")
+
+
+def test_of_several_solutions_none_of_which_is_right_none_is_taken() -> None:
+    row = {"problem": ASKED, "solution": WORK, "answer": "28", "generations": ["a b", "c d"], "correctness": [False, False]}
+    assert plain_row(row, "here")["rationale"] == WORK
+
+
+def test_a_text_that_only_has_words_of_a_chat_in_it_stays_as_it_is() -> None:
+    for text in (f"{ASKED}\nAnswer: in words", "Question: Which?\nHint: the first", "Input: 1\nOutput: 2\nWhat is the rule?"):
+        assert plain_row({"prompt": text, "answer": "x"}, "here")["question"] == text
+    row = plain_row({"prompt": ASKED, "response": f"Question: {ASKED}\nAnswer: {WORK}\n#### 28"}, "here")
+    assert (row["question"], row["answer"]) == (ASKED, "28")
+
+
+KINDS = [
+    ("text", ("Seven", "Ten"), "The film is called {}.", "number words, read as names; if they are numbers, set answer: number"),
+    ("number", ("Seven", "Ten"), "There were some, and {0} is what remains. So {1}.", None),
+    ("yesno", ("y", "n"), "It is so.", "letters, read as no and yes; if they are names, set answer: text"),
+    ("text", ("Y", "f"), "It is so.", None),
+    ("number", (0, 1), "It is so.", "0 and 1, read as numbers; if they mean no and yes, set answer: yesno"),
+    ("text", ("S\u00ed", "No"), "Es as\u00ed.", None),
+    ("text", ("yes", "no", "maybe"), "It is so.", None),
+]
+
+
+@pytest.mark.parametrize(("kind", "answers", "rationale", "note"), KINDS)
+def test_answers_that_may_mean_two_things_get_a_note(
+    tmp_path: Path, kind: str, answers: tuple[Any, ...], rationale: str, note: str | None
+) -> None:
+    rows = [
+        {"question": f"Which, {n}?", "answer": answer, "rationale": rationale.format(answer, str(answer).lower())}
+        for n, answer in enumerate(answers * 4)
+    ]
+    assert read(tmp_path, *rows)[0].answer == kind
+    assert row_notes(TaskEntry(task="jsonl", train_file=str(tmp_path / "mine.jsonl")), None) == (
+        [f"the answers are {note}"] if note else []
+    )
+    if answers == (0, 1):
+        assert {problem.answer for problem in read(tmp_path, *rows, answer="yesno")[1]} == {"yes", "no"}
 
 
 def test_working_next_to_a_final_answer_is_the_rationale() -> None:
@@ -510,6 +600,7 @@ def test_a_short_answer_may_have_a_full_stop() -> None:
         ({"prompt": "q", "completion": f"{'So it goes. ' * 20}\nAnd on."}, "no answer is found in its text; end it with `####"),
         ({"prompt": "q", "completion": "4 * 8 = 32 beads. 32 - 4 = 28 are left."}, "no answer is found in its text"),
         ({"messages": [USER]}, "the conversation has no turn of the assistant"),
+        ({"response": {"choices": [{"message": assistant("7")}]}}, "a model's answer without its question; add the `messages`"),
         ({"messages": [assistant("7")]}, "the conversation has no turn of the user"),
         ({"messages": [USER, assistant("")]}, "the assistant's last turn is empty"),
         ({"messages": [USER, {**assistant(""), "content": None, "reasoning_content": "Hm."}]}, ".*has thoughts but no answer"),
@@ -582,6 +673,11 @@ def test_columns_that_are_not_read_are_named(tmp_path: Path) -> None:
     read(tmp_path, *rows)
     assert [note.partition(";")[0] for note in notes()] == ["columns that are not read: why"]
     assert notes(question="question", context="story", rationale="why") == []
+    read(tmp_path, *({**row, "why": "So.", "label": number % 2} for number, row in enumerate(rows)))
+    (note,) = notes()
+    assert note.startswith("columns that are not read: label;") and note.endswith("leave out rows that one marks as wrong")
+    read(tmp_path, *({"question": f"{n}?", "answer": "so" if n % 2 else "not", "label": n % 2} for n in range(6)))
+    assert notes() == []
 
 
 def test_rows_by_their_ids_are_rows(tmp_path: Path) -> None:

@@ -194,6 +194,13 @@ def test_rows_of_a_question_that_is_cut_off_are_reported(tmp_path: Path) -> None
     )
 
 
+def test_a_question_that_comes_again_with_another_answer_is_reported(tmp_path: Path) -> None:
+    rows = [{"question": f"What is {n} and 1?", "answer": str(n + 1 + more)} for n in range(6) for more in (0, n // 4)]
+    found = load(None, {"task": "jsonl", "train_file": str(write(tmp_path / "own.jsonl", rows)), "test": 1}, validation=0.0)
+    twice = {reason: count for reason, count in found.report["dropped"].items() if "twice" in reason}
+    assert set(twice) == {"the question appears twice", "the question appears twice, with another answer"}
+
+
 def test_a_users_file_is_cut_by_the_seed(tmp_path: Path) -> None:
     rows = [{"question": f"q{n // 2}", "answer": str(n // 2), "id": f"r{n}"} for n in range(100)]  # every question twice
     path = write(tmp_path / "own.jsonl", rows)

@@ -38,7 +38,10 @@ from cirf.tasks import get, names, resolve
 from cirf.tasks.loading.load import cut_of, load_problems
 from cirf.tasks.loading.sources import mirror_paths
 from cirf.tasks.loading.unusable import Tolerance
+from cirf.tasks.parsing.answers import number_value
+from cirf.tasks.steps.calculations import numbers_in
 from cirf.tasks.task import Task, with_options
+from cirf.text.numerals import with_points, word_value
 
 _MOSTLY_EMPTY = 0.8
 _FEW_UNREAD = 0.02
@@ -72,7 +75,7 @@ def check(source: str, sets: Sequence[str], data: Path | None, as_json: bool, sh
     made["updates"] = _updates(recipe, problems.train, problems.validation, found.total, is_row_file(source)).to_dict()
     if show:
         made["shown"] = _shown(training[:show], recipe, tasks)
-    made["notes"] = _notes(made, recipe) + _better_cut(training, recipe, tasks)
+    made["notes"] = _notes(made, recipe) + _without_answers(training, tasks) + _better_cut(training, recipe, tasks)
     if as_json:
         print(json.dumps(made, indent=2, ensure_ascii=False))
     else:
@@ -180,6 +183,18 @@ def _notes(made: dict[str, Any], recipe: Recipe) -> list[str]:
     return notes
 
 
+def _without_answers(problems: Sequence[Problem], tasks: Mapping[str, Task]) -> list[str]:
+    """A note where most rationales of numbers do not have the answer's number, in digits or in a word."""
+    rows = [row for row in some(problems, MOST_CHARACTERS // 4) if row.rationale and tasks[row.task].kind(row) == "number"]
+    rows = [row for row in rows if row.answer not in ("0", "1")]  # these may mean no and yes
+    texts = [with_points(row.rationale or "") if tasks[row.task].decimal_commas else row.rationale or "" for row in rows]
+    values = [{*numbers_in(text), *map(word_value, re.findall(r"[^\W\d_]+(?:-[^\W\d_]+)?", text))} for text in texts]
+    absent = sum(number_value(row.answer) not in found for row, found in zip(rows, values, strict=True))
+    if 2 * absent <= len(rows):
+        return []
+    return [f"{absent:,} of {len(rows):,} rationales do not have the answer's number in them; do they belong to their questions?"]
+
+
 def _better_cut(problems: Sequence[Problem], recipe: Recipe, tasks: Mapping[str, Task]) -> list[str]:
     """A note on ``segments.by`` if another value cuts clearly more rationales into a few steps."""
     if recipe.rationales.source == "teacher" or not problems:
@@ -259,6 +274,8 @@ def _print(made: dict[str, Any]) -> None:
         _print_row(row)
     for note in made["notes"]:
         write_line(f"note: {note}")
+    if is_row_file(made["source"]):
+        print("answers: what they are read as; else --set problems.tasks.0.answer=text (or number, option, yesno, latex)")
     if made["total"]["share_segmentable"] is None and set(made["total"]["unusable"]) == {"no rationale"}:
         print("there are no rationales; add `rationale` to the rows, name rationales.files, or let `cirf init` plan a teacher")
     elif made["total"]["share_segmentable"] is not None:

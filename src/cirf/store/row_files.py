@@ -11,7 +11,7 @@ import json
 import re
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any
@@ -41,6 +41,7 @@ _MAY_BE_LIST = re.compile(  # in CSV; other columns hold text, whatever it looks
 )
 _ARRAY = re.compile(r"""\[\s*(?:(?:'[^']*'|"[^"]*")\s*){2,}\]""")  # as NumPy prints one, without commas
 _END = "\x1e"  # a last line of our own: inside a cell, it shows that a quote is open
+_NOT_UTF8 = "not UTF-8, so read as Windows-1252 text; if accented letters come out wrong, save it as UTF-8"
 _ASKED = {"question", "prompt", "problem", "instruction", "query"}
 _OF_A_ROW = {*_ASKED, "answer", "messages", "conversations"}
 
@@ -51,6 +52,7 @@ class RowFile:
 
     word: str
     rows: list[tuple[int, dict[str, Any]]]
+    notes: tuple[str, ...] = ()
 
 
 def is_row_file(name: str) -> bool:
@@ -61,9 +63,21 @@ def is_row_file(name: str) -> bool:
 def read_row_file(path: Path, refused: Refused | None = None) -> RowFile:
     """The rows of a file, whichever of the formats it has; what is no row goes to ``refused`` if it is given. ``CirfError`` for a
     file that is none of them, is damaged, or is too large when unpacked (4 GB, 200 times its size, or 5,000,000 rows)."""
+    with readable(path):
+        before = len(refused or ())
+        try:
+            return _read(path, refused, "utf-8-sig")
+        except UnicodeDecodeError:
+            if ".csv" not in path.name.casefold():
+                raise
+            del (refused or [])[before:]
+            return replace(_read(path, refused, "cp1252"), notes=(_NOT_UTF8,))
+
+
+def _read(path: Path, refused: Refused | None, encoding: str) -> RowFile:
     ending = Path(path.name.casefold().removesuffix(".gz")).suffix
     try:
-        with readable(path), open(path, "rb") as raw:
+        with open(path, "rb") as raw:
             head = raw.read(8)
             raw.seek(0)
             if (kind := next((name for magic, name in _OTHER.items() if head.startswith(magic)), None)) is not None:
@@ -76,7 +90,7 @@ def read_row_file(path: Path, refused: Refused | None = None) -> RowFile:
                 return RowFile("row", _all(path, _parquet(path, file.read() if packed else None), True))
             if ending == ".parquet":
                 raise CirfError(f"{path}: not a Parquet file (it does not begin with PAR1); name it for what it is")
-            encoding = "utf-16" if head.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"  # as Excel writes Unicode text
+            encoding = "utf-16" if head.startswith((b"\xff\xfe", b"\xfe\xff")) else encoding  # as Excel writes Unicode text
             text = io.TextIOWrapper(file, encoding=encoding, newline="" if ending in (".csv", ".tsv") else None)
             if ending in (".csv", ".tsv"):
                 return RowFile("line", _all(path, _csv(path, text, "\t" if ending == ".tsv" else "", refused), packed))
@@ -177,6 +191,8 @@ def _elements(path: Path, made: Any, refused: Refused | None) -> Iterator[tuple[
     if isinstance(made, dict) and (columns := _columns(made)):
         made = [dict(zip(made, values, strict=True)) for values in zip(*columns, strict=True)]
     elif isinstance(made, dict):
+        if "features" in made and isinstance(made.get("rows"), list):  # of the hub's server
+            made = {"rows": [each.get("row", each) if isinstance(each, dict) else each for each in made["rows"]]}
         lists = [name for name, value in made.items() if isinstance(value, list) and value and isinstance(value[0], dict)]
         is_row = bool(_OF_A_ROW & made.keys())
         if len(lists) > 1 and not is_row:

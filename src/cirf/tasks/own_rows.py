@@ -21,8 +21,8 @@ from cirf.records import AnswerKind, Problem
 from cirf.store.jsonl import Refused, RowError, row_numbers, sorting_out
 from cirf.store.paths import user_path
 from cirf.store.row_files import RowFile, read_row_file
-from cirf.tasks.loading.choices import are_labels, by_index, by_name
-from cirf.tasks.loading.layouts import missing, paths, plain_row, type_name, unread_columns
+from cirf.tasks.loading.choices import are_labels, by_index, by_name, letter_and_text
+from cirf.tasks.loading.layouts import JUDGEMENTS, paths, plain_row, type_name, unread_columns
 from cirf.tasks.loading.unusable import Tolerance, Unusable
 from cirf.tasks.parsing.answers import normalise_text, number_value, parse_answer
 from cirf.tasks.parsing.latex import MARKED_UP, is_formula, tidy_latex
@@ -31,6 +31,8 @@ from cirf.tasks.task import Task
 from cirf.text.numerals import has_decimal_commas, number_text, with_points, word_value
 
 _YES_NO = {"yes": "yes", "no": "no", "true": "yes", "false": "no", "y": "yes", "n": "no", "t": "yes", "f": "no"}
+_DIGITS = {"1": "yes", "0": "no"}  # only where the task says so
+_LETTERS = ({"y", "n"}, {"t", "f"})
 _MOST_CHOICES = 26
 _FORMULAS = 0.9  # share of formulas, numbers and single words from which on answers are LaTeX
 _POINT = re.compile(r"\s*-?(?:\d+\.\d{1,2}|0\.\d+)\s*")
@@ -40,15 +42,16 @@ _LETTER_ALONE = re.compile(r"(?:(?:option|choice)\s*)?[(\[]?[A-Za-z][)\].:]*", r
 _SEVERAL_LETTERS = re.compile(r"[(\[]?[A-J][)\]]?(?:(?:\s?[,;/&+]\s?|\s+and\s+|,\s?and\s)[(\[]?[A-J][)\]]?)+")
 _LOOKED_AT, _NAMED = 100, 6  # rows, to find columns that are not read, and how many of these are named
 _FEW_SEVERAL = 0.05  # share of rows with several right options up to which the others have one
-_LETTER_AND_TEXT = re.compile(r"[(\[]?([A-Za-z])[)\].:]+\s*(.+)")
+
+
+_Numbered = Sequence[tuple[int, Mapping[str, Any]]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Rows(RowFile):
-    """Rows in the one layout, whether their numbers have decimal ``commas``, and the columns that are not read."""
+    """Rows in the one layout, and whether their numbers have decimal ``commas``."""
 
-    commas: bool
-    unread: tuple[str, ...]
+    commas: bool = False
 
 
 def build_task(entry: TaskEntry, data: str | None, lenient: bool = False, allowed: float = 0.0) -> Task:
@@ -126,40 +129,52 @@ def _problem(row: Mapping[str, Any], place: str, kind: AnswerKind, where: str) -
     )
 
 
-def infer_kind(rows: Sequence[tuple[int, Mapping[str, Any]]]) -> AnswerKind:
+def infer_kind(rows: _Numbered) -> AnswerKind:
     """The kind of answers: options if every row has choices, and more than a few of the answers are not several of them at once,
     else yes/no, else numbers, else formulas, else text."""
     if all(row.get("choices") for _, row in rows):
         several = sum(_SEVERAL_LETTERS.fullmatch(str(row["answer"]).strip()) is not None for _, row in rows)
         return "text" if several > _FEW_SEVERAL * len(rows) else "option"
     answers = [str(row["answer"]).strip() for _, row in rows]
-    if all(_yes_or_no(answer) for answer in answers):
-        return "yesno"
+    if all(map(_yes_or_no, answers)):
+        letters = {answer.casefold() for answer in answers if len(answer) == 1}
+        return "yesno" if not letters or any(letters <= pair for pair in _LETTERS) else "text"
     if all(_value(tidy_latex(answer)) is not None for answer in answers):
-        return "text" if are_labels(rows) else "number"
+        return "text" if are_labels(rows) or _named(rows) else "number"
     formulas = any(map(MARKED_UP.search, answers)) and sum(map(is_formula, answers)) >= _FORMULAS * len(answers)
     return "latex" if formulas else "text"
 
 
-def kind_of(rows: Sequence[tuple[int, Mapping[str, Any]]], allowed: float) -> AnswerKind:
+def _named(rows: _Numbered) -> bool:
+    """Whether answers are number words that are names (*Seven*, a film): most rationales have them, with their capital throughout
+    and not in digits."""
+    names = 0
+    if any(word_value(str(row["answer"])) is None for _, row in rows):
+        return False
+    for _, row in rows:
+        answer, rationale = str(row["answer"]).strip(" ."), str(row.get("rationale"))
+        found = {match[0] for match in re.finditer(rf"(?<!\w){re.escape(answer)}(?!\w)", rationale, re.I)}
+        names += found == {answer} != {answer.lower()} and not re.search(rf"(?<![\d.,]){word_value(answer)}(?!\d)", rationale)
+    return 2 * names > len(rows)
+
+
+def kind_of(rows: _Numbered, allowed: float) -> AnswerKind:
     """As `infer_kind`, but up to a share ``allowed`` of the rows may have an answer of another kind."""
-    kind = infer_kind(rows)
-    if kind == "text" and not are_labels(rows):
-        most, alike = max(lines_by_kind(rows).items(), key=lambda item: len(item[1]))
-        if len(rows) - len(alike) <= allowed * len(rows):
-            return most
-    return kind
+    if (kind := infer_kind(rows)) != "text":
+        return kind
+    most, alike = max(lines_by_kind(rows).items(), key=lambda item: len(item[1]))
+    few = 0 < len(rows) - len(alike) <= allowed * len(rows)  # none: alone they are alike, together they are something else
+    return most if few else kind
 
 
 _KIND_WORDS = {"option": "have choices", "yesno": "have yes or no as answer", "number": "have a number as answer"}
 
 
-def lines_by_kind(rows: Sequence[tuple[int, Mapping[str, Any]]]) -> dict[AnswerKind, list[int]]:
+def lines_by_kind(rows: _Numbered) -> dict[AnswerKind, list[int]]:
     """The lines of the rows whose answer, taken alone, is an option, yes or no, or a number; the others are left out."""
     kinds: dict[AnswerKind, list[int]] = {"option": [], "yesno": [], "number": []}
     for row in rows:
-        kind = infer_kind([row])
-        if kind in kinds:
+        if (kind := infer_kind([row])) in kinds:
             kinds[kind].append(row[0])
     return kinds
 
@@ -170,42 +185,47 @@ def kind_counts(entry: TaskEntry, data: str | None, allowed: float) -> tuple[Ans
     return kind_of(rows, allowed), {kind: len(lines) for kind, lines in lines_by_kind(rows).items()}, len(rows)
 
 
-def odd_rows(rows: Sequence[tuple[int, Mapping[str, Any]]], allowed: float = 0.0) -> str | None:
-    """A sentence on the rows whose answers are of another kind than most; ``None`` where there are none. ``allowed``: the share
-    of such rows up to which they are dropped; with more of them all answers count as text."""
+def _doubts(rows: _Numbered, allowed: float) -> str | None:
+    """A sentence on answers that may mean something else than what they are read as, or are of several kinds. ``allowed``: the
+    share of rows of another kind up to which they are dropped; with more of them all answers count as text."""
+    kind, answers = kind_of(rows, allowed), {str(row["answer"]).strip(" .").casefold() for _, row in rows}
+    if are_labels(rows):
+        more = "set answer: yesno if they mean no and yes, " if answers == {"0", "1"} else ""
+        written = "the answers are numbers of labels; write the labels' names in their place, so that a model sees what they mean"
+        return f"{written} ({more}answer: number if they are counts)"
+    if kind == "yesno" and answers in _LETTERS:
+        return "the answers are letters, read as no and yes; if they are names, set answer: text"
+    if kind == "number" and answers == {"0", "1"}:
+        return "the answers are 0 and 1, read as numbers; if they mean no and yes, set answer: yesno"
+    if kind == "text" and _named(rows):
+        return "the answers are number words, read as names; if they are numbers, set answer: number"
     if infer_kind(rows) != "text":
         return None
     by_kind = lines_by_kind(rows)
-    kind, alike = max(by_kind.items(), key=lambda item: len(item[1]))
+    most, alike = max(by_kind.items(), key=lambda item: len(item[1]))
+    there = {*alike}
+    others = {line: normalise_text(str(row["answer"])) for line, row in rows if line not in there}
     if len(alike) <= len(rows) / 2:
         several = [f"{len(lines):,} {_KIND_WORDS[each]}" for each, lines in by_kind.items() if lines]
         mixed = len(several) > 1 and sum(map(len, by_kind.values())) == len(rows)
         advice = "so all answers count as text; make a file of each"
         return f"rows of several kinds ({', '.join(several)}), {advice}" if mixed else None
-    there = set(alike)
-    others = [line for line, _ in rows if line not in there]
-    named = ", ".join(map(str, others[:3])) + (", ..." if len(others) > 3 else "")
+    if not others or (most == "yesno" and 2 * len({*others.values()}) <= len(others)):  # yes, no and maybe
+        return None
+    named = ", ".join(map(str, [*others][:3])) + (", ..." if len(others) > 3 else "")
     place = "lines" if len(others) > 1 else "line"
-    details = f"{len(alike):,} of {len(rows):,} rows {_KIND_WORDS[kind]}, those of {place} {named} have not"
+    details = f"{len(alike):,} of {len(rows):,} rows {_KIND_WORDS[most]}, those of {place} {named} have not"
     if len(others) <= allowed * len(rows):
         return f"{details} and are dropped"
     return f"{details}, so all answers count as text; fix them, or set `answer` of the task"
 
 
 def row_notes(entry: TaskEntry, data: str | None, allowed: float = 0.0) -> list[str]:
-    """For a jsonl entry without ``answer`` what `odd_rows` says, and which columns are not read; unusable rows are ignored."""
+    """For a jsonl entry without ``answer`` what is doubtful about its answers and what is not read, without unusable rows."""
     if entry.answer:
         return []
     file = _read(_first_path(entry, data), [], entry.columns)
-    odd = odd_rows(file.rows, allowed)
-    if are_labels(file.rows):
-        odd = (
-            "the answers are numbers of labels; write the labels' names in their place, so that a model sees what they mean "
-            "(if they are counts, set answer: number)"
-        )
-    advice = "name one that belongs to the question or is the rationale with --columns context=... or rationale=..."
-    unread = f"columns that are not read: {_listed(file.unread)}; {advice}" if file.unread else None
-    return [note for note in (odd, unread) if note]
+    return [*filter(None, [_doubts(file.rows, allowed)]), *file.notes]
 
 
 def train_path(entry: TaskEntry, data: str | None) -> Path | None:
@@ -258,7 +278,10 @@ def _read(path: Path, refused: Refused | None, columns: Mapping[str, str] | None
         raise CirfError(f"{path}: holds no rows; every row needs question and answer")
     seen = dict(rows[:_LOOKED_AT])
     unread = unread_columns([(raw, seen[line]) for line, raw in file.rows[: 2 * _LOOKED_AT] if line in seen])
-    return _Rows(file.word, rows, _in_our_notation([row for _, row in rows], commas), tuple(unread))
+    advice = "name one that belongs to the question or is the rationale with --columns context=... or rationale=..."
+    advice += ", and leave out rows that one marks as wrong" if {*unread} & {*JUDGEMENTS} else ""
+    notes = (f"columns that are not read: {_listed(unread)}; {advice}",) if unread else ()
+    return _Rows(file.word, rows, (*notes, *file.notes), _in_our_notation([row for _, row in rows], commas))
 
 
 def _in_our_notation(rows: Sequence[dict[str, Any]], commas: bool | None = None) -> bool:
@@ -276,9 +299,6 @@ def _in_our_notation(rows: Sequence[dict[str, Any]], commas: bool | None = None)
 
 
 def _check(row: Mapping[str, Any], where: str) -> None:
-    for field in ("question", "answer"):
-        if field not in row:
-            raise missing(row, field, where)
     for field in ("question", "rationale"):
         value = row.get(field)
         if value is None and field == "rationale":
@@ -332,7 +352,7 @@ def _canonical(answer: Any, kind: AnswerKind, choices: Sequence[str] | None, whe
     if kind == "option":
         return _option(text, choices, where)
     if kind == "yesno":
-        if (said := _yes_or_no(text)) is None:
+        if (said := _yes_or_no(text) or _DIGITS.get(text)) is None:
             raise RowError(where, f"answer {text!r} is neither yes nor no", "answer is neither yes nor no")
         return said
     value = _value(written := " ".join(tidy_latex(text).split()))
@@ -364,12 +384,7 @@ def _option(text: str, choices: Sequence[str] | None, where: str) -> str:
         place for place, choice in enumerate(spaced) if normalise_text(choice) == normalise_text(text)
     ]
     letter = parse_answer("option", text, choices) if _LETTER_ALONE.fullmatch(text) else None
-    marked = None if by_text else _LETTER_AND_TEXT.fullmatch(details)
-    if (
-        marked
-        and (place := ord(marked[1].upper()) - 65) < len(spaced)
-        and normalise_text(marked[2]) == normalise_text(spaced[place])
-    ):
+    if not by_text and (place := letter_and_text(details, spaced)) is not None:
         by_text = [place]
     found = {*by_text, *([ord(letter) - 65] if letter else [])}
     if found and len({spaced[place] for place in found}) == 1:

@@ -254,9 +254,13 @@ def _in_question(row: Mapping[str, Any]) -> list[str]:
         return []
     letter = _LETTER.fullmatch(answer.strip())
     found = listed_options(question)
-    if letter is None:
-        text = re.match(r"\(?([A-Za-z])[).:]\s*(.+)", answer.strip())
-        place = ord(text[1].upper()) - 65 if text else -1
-        same = text is not None and place < len(found) and normalise_text(found[place]) == normalise_text(text[2])
-        return list(found) if same else []
-    return list(found) if ord(letter[1].upper()) - 65 < len(found) else []
+    named = letter_and_text(answer, found) is not None if letter is None else ord(letter[1].upper()) - 65 < len(found)
+    return list(found) if named else []
+
+
+def letter_and_text(answer: str, choices: Sequence[str]) -> int | None:
+    """The place of the option that an answer gives by letter and text: ``B. chair``."""
+    found = re.fullmatch(r"[(\[]?([A-Za-z])[)\].:]+\s*(.+)", " ".join(answer.split()))
+    place = ord(found[1].upper()) - 65 if found else len(choices)
+    same = found and place < len(choices) and normalise_text(choices[place]) == normalise_text(found[2])
+    return place if same else None

@@ -1,32 +1,32 @@
-r"""Converts common layouts of rows to one: ``question``, ``answer``, ``rationale``.
+r"""Converts the layouts of rows that people and tools write to one: ``question``, ``answer``, ``rationale``, ``choices``.
 
-Recognised by their fields, in this order::
-
-    question, answer, rationale                          unchanged
-    messages (conversations, contents, input and output) the last turn of the assistant is the target, what precedes the question
-    prompt, problem, instruction (with input), query     the question
-    context, passage, body, table, ...                   what comes before the question
-    completion, response, output, solution, target       the target; with an ``answer``, the rationale
-    final_answer, answer_key, correct, answer_idx, ...   the answer
-    steps or facts (lists), cot, reasoning, explanation  the rationale
-    choices, options, columns A, B, ...                  the options (`cirf.tasks.loading.choices`)
-
-Names are read without regard to case, blanks and underscores, also those in an object that holds the question (``qa``). Of a
-target, and of an ``answer`` with its working in front (GSM8K's), the answer and the rationale are distinguished by
-`cirf.tasks.loading.targets`.
+They are recognised by their fields (the tables of docs/how-to/own-formats.md), whose names are read without regard to case,
+blanks and underscores. Conversations are in `cirf.tasks.loading.conversations`, options in `cirf.tasks.loading.choices`, and the
+parting of rationale and answer in `cirf.tasks.loading.targets`.
 """
 
 import contextlib
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
 from cirf.store.jsonl import RowError
 from cirf.tasks.loading.choices import has_options, judged, with_choices
+from cirf.tasks.loading.conversations import (
+    are_turns,
+    conversation,
+    first_text,
+    inside,
+    is_text,
+    logged,
+    marked_turns,
+    role_of,
+    turn_of,
+)
 from cirf.tasks.loading.targets import LAST_LINE, from_sentence, is_bare_answer, opened_with, split_answer, worked_program
 from cirf.tasks.parsing.anchors import anchors, states_answer_only
 from cirf.tasks.parsing.answers import normalise_text, number_value
@@ -43,22 +43,24 @@ _TARGETS = (
     *("completion", "response", "output", "solution", "target", "generated_solution", "chosen"),
     "deepseek_solution",
 )
+_GENERATIONS = ("generations", "responses", "completions", "samples")  # several of a question
 _ANSWERS = (
-    *("final_answer", "answer_key", "correct_answer", "correct_option", "correct"),
+    *("final_answer", "answer_key", "correct_answer", "correct_option", "correct", "is_correct"),
     *("gold", "final_decision", "final", "label", "cop", "expected_answer", "ground_truth"),
     *("answer_idx", "answer_index", "correct_idx", "correct_index", "correct_answer_index", "correct_choice"),
-    *("answers", "exe_ans"),
+    *("answers", "exe_ans", "gold_answer", "reference_answer", "expected_output", "ideal"),
 )
 _RATIONALES = (
     *("cot", "reasoning_content", "reasoning", "explanation", "chain_of_thought", "thinking", "thought", "long_answer", "exp"),
     *("reason", "justification", "reasoning_steps", "solution_steps", "reasoning_trace", "thought_process", "thoughts"),
     *("worked_solution", "working", "analysis", "derivation", "explanation_1", "deepseek_reasoning", "thinking_trajectories"),
-    "support",
+    *("support", "why", "steps"),
 )
-_NOTES = ("reason", "justification", "working", "analysis", "support")  # rationales only where they are no mark or rating
+_NOTES = ("reason", "justification", "working", "analysis", "support", "why", "steps")  # rationales only with several words
 _LESS_LIKELY = ("goal", "ctx", "sentence", "text")  # names of questions, and of other things
 _STEPS = ("steps", "facts")
-_JUDGEMENTS = ("correct", "label")  # of a solution, where there is one and the value is true, false, 1 or 0
+JUDGEMENTS = ("correct", "is_correct", "label")
+"""Columns that may say whether a solution is right, by true, false, 1 or 0."""
 _VERDICTS = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
 _VERDICTS |= {"correct": True, "right": True, "incorrect": False, "wrong": False}
 _FIELDS = ("question", "answer", "rationale", "choices", "options", "id", "premise", "hypothesis")
@@ -68,10 +70,6 @@ _NAMES = (*_FIELDS, *_QUESTIONS, *_CONTEXTS, *_REPORT, *_TARGETS, *_ANSWERS, *_R
 _KNOWN = {name.replace("_", ""): name for name in _NAMES}
 _NAMED = 12  # names of columns in a message
 _SENTENCE, _READ = 4, 0.5  # mean words of a column with texts, and the share of their pairs from which on it counts as read
-_PARTS = ("reasoning_content", "reasoning", "thinking")  # of a turn, and types of the parts of its content
-_ROLES = {"human": "user", "gpt": "assistant", "model": "assistant", "bot": "assistant", "developer": "system"}
-_BY, _SAYS = ("role", "from", "speaker", "author"), ("content", "value", "parts", "text")  # who says a turn, and what
-_PAIR = (("system", "system"), ("user", "input"), ("assistant", "output"))
 _ASKED, _ASKED_TURNS = ("question", "premise", *_QUESTIONS), ("prompt", "input")
 _SAID = ("text", "thought", "content", "fact", "step", "value", "output")  # the column of texts of a step's object
 _NO_TEXT = re.compile(r"\W*\d*\W*|(?i:positive|negative|neutral|true|false)")  # a step's number or rating
@@ -85,7 +83,8 @@ def plain_row(
     target without an answer."""
     row = _renamed(raw, where, columns or {})
     target = _target(row, where)
-    if row.get("answer") is None and (answer := _answer(row, target, where if answered else None)) is not None:
+    marks = _marks(row, target, where if answered else None)
+    if row.get("answer") is None and (answer := _answer(row, target, marks)) is not None:
         row["answer"] = answer
     elif target is None and not columns and _is_long(row.get("answer")) and _is_value(row.get("final_answer")):
         target, row["answer"] = row["answer"], row["final_answer"]
@@ -113,21 +112,21 @@ def plain_row(
         again = target.split() == str(row["answer"]).split()
         if not again and (len(target.split()) > 1 or "=" in target):
             row["rationale"] = target
-    elif row.get("rationale") is None and _is_text(row.get("answer")) and _has_working(row["answer"]):
+    elif row.get("rationale") is None and is_text(row.get("answer")) and _has_working(row["answer"]):
         row["rationale"], row["answer"] = split_answer(row["answer"])
-    elif row.get("answer") is None and _is_text(row.get("rationale")) and all(found := split_answer(row["rationale"])):
+    elif row.get("answer") is None and is_text(row.get("rationale")) and all(found := split_answer(row["rationale"])):
         row["rationale"], row["answer"] = found
     if row.get("rationale", "") is None:
         del row["rationale"]
     for field in ("question", "answer") if answered else ():
         if field not in row:
             raise missing(raw, field, where)
-    if _is_text(row.get("answer")) and _is_text(row.get("rationale")) and not has_options(row):
+    if is_text(row.get("answer")) and is_text(row.get("rationale")) and not has_options(row):
         row["answer"] = from_sentence(row["answer"], row["rationale"])
     named = columns or {}
     wanted = "context" in named or "question" not in named
     sources = ("context",) if "context" in named else (*_CONTEXTS, "premise")
-    context = _context(row, sources) if wanted and _is_text(row.get("question")) else None
+    context = _context(row, sources) if wanted and is_text(row.get("question")) else None
     if context is None and "context" in named and row["context"] is not None:
         raise RowError(where, f"{named['context']} is no text and no list of texts", "its context is no text")
     system = _system(row) if wanted and not _conversed(row) else None
@@ -138,63 +137,68 @@ def plain_row(
 
 
 def _summary(row: Mapping[str, Any], target: str | None) -> str | None:
-    """The text of the first column that holds a rationale. Notes such as ``reason: verified``, and those beside a solution, are
-    none."""
+    """The text of the first column that holds a rationale. Notes such as ``reason: verified``, and those beside a solution or
+    working, are none."""
+    worked = target is not None or "####" in str(row.get("answer"))
     for name in _RATIONALES:
         value = row.get(name)
-        if _is_text(value) and (name not in _NOTES or (target is None and len(str(value).split()) >= _SENTENCE)):
+        if is_text(value) and (name not in _NOTES or (not worked and len(str(value).split()) >= _SENTENCE)):
             return str(value)
     return None
 
 
-def _answer(row: Mapping[str, Any], target: str | None, where: str | None) -> Any:
-    """The value of the first column that holds an answer; ``None`` without one. What says of a solution whether it is right is no
-    answer; ``RowError`` at ``where`` for a solution that is wrong."""
-    judged = target is not None and not has_options(row) and not _is_text(row.get("hypothesis"))
-    for name in _ANSWERS:
-        value = row.get(name)
-        if not _is_value(value) or (target and isinstance(value, bool) and name not in _JUDGEMENTS):
+def _marks(row: Mapping[str, Any], target: str | None, where: str | None) -> list[str]:
+    """The columns that say whether the row's solution is right, ``label`` only next to no answer and to a target or a rationale
+    that calls another number the answer. ``RowError`` at ``where`` for a solution that is wrong."""
+    solution, answered = target or row.get("rationale") or _summary(row, target), row.get("answer") is not None
+    found = []
+    for name in JUDGEMENTS if is_text(solution) and not is_text(row.get("hypothesis")) else ():
+        value, options = row.get(name), has_options(row)
+        verdict = _verdict(value)
+        states = target is not None or any(number_value(said) not in (None, 0, 1) for _, said in anchors(str(solution)))
+        marks = name != "label" and not (options and str(value).strip().isdigit()) if answered else states and not options
+        if verdict is None or not marks:
             continue
-        verdict = _VERDICTS.get(str(value).strip().casefold()) if name in _JUDGEMENTS and judged else None
-        if verdict is False and where is not None:
-            message = f"{name} is {value!r}: leave the row out if that marks a wrong solution, else name the column answer"
+        found.append(name)
+        if not verdict and where is not None:
+            other = "rename the column" if answered else "name the column answer"
+            message = f"{name} is {value!r}: leave the row out if that marks a wrong solution, else {other}"
             raise RowError(where, message, f"{name} says that its solution is wrong")
-        if verdict is None and not (target and isinstance(value, bool)):
-            return value
-    return None
+    return found
+
+
+def _verdict(value: Any) -> bool | None:
+    return _VERDICTS.get(str(value).strip().casefold())
+
+
+def _answer(row: Mapping[str, Any], target: str | None, marks: Sequence[str]) -> Any:
+    """The value of the first column that holds an answer, not one of ``marks``; ``None`` without one."""
+    values = (row.get(name) for name in _ANSWERS if name not in marks)
+    return next((value for value in values if _is_value(value) and not (target and isinstance(value, bool))), None)
 
 
 def _context(row: Mapping[str, Any], names: Sequence[str]) -> str | None:
     """What comes before a question: a text, texts, the rows of a table, PubMedQA's ``{"contexts": [...]}``, or HotpotQA's titles
     with sentences."""
     if "pre_text" in row and "table" in names:
-        return "\n".join(
-            filter(None, (_context({**row, "pre_text": row[part]}, ("pre_text",)) for part in _REPORT if part in row))
-        )
-    for name in names:
-        value = row.get(name)
-        value = value.get("contexts", _titled(value)) if isinstance(value, Mapping) else value
-        if isinstance(value, list) and value and all(isinstance(each, list) and each for each in value):
-            if all(len(each) == 2 and isinstance(each[1], list) for each in value):
-                value = _titled({"title": [each[0] for each in value], "sentences": [each[1] for each in value]})
-            else:
-                value = [" | ".join(str(cell) for cell in each) for each in value]
-        text: str | None = value if isinstance(value, str) and _is_text(value) else _lines(value)
-        if text is not None and not row["question"].startswith("Premise:"):
-            return text
-    return None
+        return "\n".join(filter(None, (_flat(row.get(part)) for part in _REPORT)))
+    found = next(filter(None, (_flat(row.get(name)) for name in names)), None)
+    return None if row["question"].startswith("Premise:") else found
 
 
-def _titled(given: Mapping[str, Any]) -> list[str] | None:
-    """A paragraph for each title of ``{"title": [...], "sentences": [[...], ...]}``; ``None`` of anything else."""
-    titles, sentences = given.get("title"), given.get("sentences")
-    if not isinstance(titles, list) or not isinstance(sentences, list) or len(titles) != len(sentences):
-        return None
-    return [
-        f"{title}: {' '.join(map(str.strip, each))}"
-        for title, each in zip(titles, sentences, strict=True)
-        if isinstance(each, list) and all(isinstance(text, str) for text in each)
-    ]
+def _flat(value: Any) -> str | None:
+    """A text, texts, rows of cells and titles with sentences as lines; ``None`` of anything else."""
+    if isinstance(value, Mapping):
+        pairs: list[Any] = [value.get("title"), value.get("sentences")]
+        titled = all(isinstance(each, list) for each in pairs) and len(pairs[0]) == len(pairs[1])
+        value = list(map(list, zip(*pairs, strict=True))) if titled else value.get("contexts")
+    if isinstance(value, list) and value and all(isinstance(each, list) and each for each in value):
+        titled = all(len(each) == 2 and isinstance(each[1], list) for each in value)
+        value = [
+            f"{each[0]}: {' '.join(str(part).strip() for part in each[1])}" if titled else " | ".join(map(str, each))
+            for each in value
+        ]
+    return value if is_text(value) else _lines(value)
 
 
 def _lines(value: Any) -> str | None:
@@ -210,12 +214,12 @@ def _lines(value: Any) -> str | None:
 
 def _said(each: Mapping[str, Any]) -> str:
     """The text of an object in a list: what its column of texts says, else all texts that are no number or rating."""
-    texts = {name: part.strip() for name, part in each.items() if _is_text(part) and not _NO_TEXT.fullmatch(part)}
+    texts = {name: part.strip() for name, part in each.items() if is_text(part) and not _NO_TEXT.fullmatch(part)}
     return next((texts[name] for name in _SAID if name in texts), " ".join(texts.values()))
 
 
 def _is_long(answer: Any) -> bool:
-    return _is_text(answer) and not is_bare_answer(answer.strip())
+    return is_text(answer) and not is_bare_answer(answer.strip())
 
 
 def _has_working(answer: str) -> bool:
@@ -229,10 +233,11 @@ def _has_working(answer: str) -> bool:
 
 def _renamed(raw: Mapping[str, Any], where: str, columns: Mapping[str, str]) -> dict[str, Any]:
     row = _spelled(raw)
+    row |= {} if columns else logged(row, where)
     if not columns and not any(isinstance(row.get(name), (str, list)) for name in (*_ASKED, *_TURNS)):
         row = _unfolded(row)
     for field, column in columns.items():
-        value = raw[column] if column in raw else _inside(raw, column)
+        value = raw[column] if column in raw else inside(raw, column)
         if value is None and column not in raw:
             message = f"no column {column!r}; columns (--columns) name it for {field}, and the row has {_names(raw)}"
             raise RowError(where, message, f"no column {column!r}")
@@ -250,16 +255,6 @@ def _unfolded(row: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-def _inside(value: Any, path: str) -> Any:
-    """What a path such as ``qa.answers.0`` leads to; ``None`` where it leads nowhere."""
-    for part in path.split("."):
-        if isinstance(value, Mapping):
-            value = value.get(part)
-        else:
-            value = value[int(part)] if isinstance(value, list) and part.isdecimal() and int(part) < len(value) else None
-    return value
-
-
 def paths(value: Any, name: str, depth: int = 6) -> list[str]:
     """The column of a value, or of an object and of a list of objects the paths of its parts."""
     if isinstance(value, list) and value and isinstance(value[0], Mapping):
@@ -270,19 +265,21 @@ def paths(value: Any, name: str, depth: int = 6) -> list[str]:
 
 
 def unread_columns(rows: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> list[str]:
-    """The columns with texts of several words that differ from row to row and are not in what the rows become. ``rows``: each as
-    it is in the file and in the common layout."""
+    """The columns with texts of several words that differ from row to row and are not in what the rows become, and those that may
+    say whether a solution is right. ``rows``: each as it is in the file and in the common layout."""
     texts: dict[str, set[str]] = {}
     shares: dict[str, list[float]] = {}
     for raw, plain in rows:
         read = {pair for field in ("question", "answer", "rationale", "choices") for pair in _pairs(_joined(plain.get(field)))}
         for name, value in raw.items():
             settled = name in ("choices", "options") and plain.get("choices")
-            settled = settled or (name in ("program", "answer", *_TARGETS) and plain.get("rationale"))
+            settled = settled or (name in ("program", "answer", *_TARGETS, *_GENERATIONS) and plain.get("rationale"))
             if (pairs := _pairs(text := _joined(value))) and not settled:
                 texts.setdefault(name, set()).add(text)
                 shares.setdefault(name, []).append(sum(pair in read for pair in pairs) / len(pairs))
-    return [
+    marks = {name: {(_verdict(plain.get(name)), str(plain["answer"])) for _, plain in rows} for name in JUDGEMENTS}
+    judging = [name for name, found in marks.items() if {verdict for verdict, _ in found} == {True, False} and len(found) > 2]
+    return judging + [
         name
         for name, found in shares.items()
         if fmean(found) < _READ and len(texts[name]) > 1 and fmean(len(text.split()) for text in texts[name]) >= _SENTENCE
@@ -306,30 +303,42 @@ def _opened(row: dict[str, Any]) -> dict[str, Any]:
         value = row.get(name)
         if isinstance(value, Mapping):  # TriviaQA's value and aliases, SQuAD's texts, DROP's spans
             inner = next((value[part] for part in ("value", "text", "spans") if part in value), None)
-            value = (
-                inner[:1]
-                if isinstance(inner, list) and "answer_start" in value
-                else inner
-                if isinstance(inner, list)
-                else [inner]
-            )
+            value = (inner[:1] if "answer_start" in value else inner) if isinstance(inner, list) else [inner]
         if isinstance(value, list) and value and all(map(_is_value, value)):
             if len({normalise_text(str(each)) for each in value}) == 1:
                 row[name] = value[0]
             elif has_options(row) and all(str(each).isalpha() and len(str(each)) == 1 for each in value):
                 row[name] = ", ".join(value)
-    for name in (*_TURNS, *_ASKED_TURNS, *_TARGETS):
+    asked = first_text(row, _ASKED)
+    for name in (*_TURNS, *_ASKED_TURNS, *_TARGETS, "text"):
         value = row.get(name)
         if isinstance(value, str) and value.lstrip().startswith('[{"'):
             with contextlib.suppress(ValueError, RecursionError):
                 row[name] = json.loads(value)
-        elif isinstance(value, Mapping) and (name in _TURNS or _role(value)):
+        elif isinstance(value, str) and not (name in _TARGETS and asked) and (turns := marked_turns(value)):
+            said = turns if turns[-1] != {"role": "assistant", "content": ""} else turns[:-1]
+            row["prompt" if said[-1]["role"] == "user" else "messages" if name in ("text", *_ASKED_TURNS) else name] = said
+        elif isinstance(value, Mapping) and (name in _TURNS or role_of(value)):
             row[name] = [value]
-    for name in ("rationale", *_RATIONALES, *_TARGETS):
+    if (best := _best_generation(row)) is not None:
+        row["completion"] = best
+    for name in ("rationale", *_RATIONALES[:-1], *_TARGETS):
         value = row.get(name)
-        if not _are_turns(value) and (lines := _lines(value)) is not None:
+        if not are_turns(value) and (lines := _lines(value)) is not None:
             row[name] = lines
     return row
+
+
+def _best_generation(row: Mapping[str, Any]) -> str | None:
+    """Of several solutions the first that is marked as right (``correctness_...``), else where none is marked the first that ends
+    in the row's answer, or just the first; ``None`` where there are none, or all are marked as wrong."""
+    many = (row[name] for name in _GENERATIONS if isinstance(row.get(name), list) and all(map(is_text, row[name])))
+    given: list[str] = next(many, [])
+    lists = [value for name, value in row.items() if str(name).startswith(("correct", "is_correct")) and isinstance(value, list)]
+    if marks := [each for each in lists if len(each) == len(given)]:
+        return next((text for text, *said in zip(given, *marks, strict=True) if True in said), None)
+    expected = normalise_text(str(row.get("answer")))
+    return next((text for text in given if normalise_text(split_answer(text)[1] or "") == expected), given[0] if given else None)
 
 
 def _spelled(raw: Mapping[str, Any]) -> dict[str, Any]:
@@ -338,6 +347,9 @@ def _spelled(raw: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in raw.items():
         if (known := _KNOWN.get(_squeezed(name))) is not None and known not in raw:
             row.setdefault(known, value)
+    names = {_squeezed(name): value for name, value in raw.items()}
+    if "q" in names and "question" not in row and "b" not in names:
+        row |= {"question": names["q"], **({"answer": names["a"]} if "a" in names and "answer" not in row else {})}
     return row
 
 
@@ -362,46 +374,40 @@ def missing(row: Mapping[str, Any], field: str, where: str) -> RowError:
 def _target(row: dict[str, Any], where: str) -> str | None:
     """The text that holds rationale and answer, if the row has one; sets its ``question``."""
     if "question" in row:
-        return _text(row, _TARGETS)
-    if _is_text(row.get("premise")) and _is_text(row.get("hypothesis")):
+        return first_text(row, _TARGETS)
+    if is_text(row.get("premise")) and is_text(row.get("hypothesis")):
         row["question"] = f"Premise: {row['premise']}\nHypothesis: {row['hypothesis']}"
-        return _text(row, _TARGETS)
+        return first_text(row, _TARGETS)
     turns = _conversed(row)
     lists = {name: row[name] for name in _ASKED_TURNS if isinstance(row.get(name), list)}
-    prompt = next((given for name, given in lists.items() if name == "prompt" or _are_turns(given)), None)  # input may be data
-    completion = next((row[name] for name in _TARGETS if _is_text(row.get(name)) or _are_turns(row.get(name))), None)
-    if turns is None and isinstance(completion, list) and any(_role(turn) == "user" for turn in completion):
+    prompt = next((given for name, given in lists.items() if name == "prompt" or are_turns(given)), None)  # input may be data
+    completion = next((row[name] for name in _TARGETS if is_text(row.get(name)) or are_turns(row.get(name))), None)
+    if turns is None and isinstance(completion, list) and any(role_of(turn) == "user" for turn in completion):
         turns = completion
     elif turns is None and prompt is not None:
         turns = prompt + (completion if isinstance(completion, list) else [{"role": "assistant", "content": completion}])
     if turns is not None:
         system = _system(row)
-        row["question"], target = _conversation([*([{"role": "system", "content": system}] if system else []), *turns], where)
+        row["question"], target = conversation([*([{"role": "system", "content": system}] if system else []), *turns], where)
         return target
-    name = next((name for name in _QUESTIONS if _is_text(row.get(name))), None)
-    if name is None:
-        return None
-    if name in _LESS_LIKELY and _has_other_question(row, name):
+    name = next((name for name in _QUESTIONS if is_text(row.get(name))), None)
+    if name is None or (name in _LESS_LIKELY and _has_other_question(row, name)):
         return None
     row["question"] = row[name]
-    if name == "instruction" and _is_text(row.get("input")):
+    if name == "instruction" and is_text(row.get("input")):
         row["question"] = f"{row[name]}\n\n{row['input']}"
     if isinstance(completion, list):
-        return _conversation([{"role": "user", "content": row["question"]}, *completion], where)[1]
+        return conversation([{"role": "user", "content": row["question"]}, *completion], where)[1]
     if isinstance(row.get("history"), list) and row["history"]:  # pairs of what was asked and answered before
         before = [{"input": pair[0], "output": pair[1]} for pair in row["history"] if isinstance(pair, list) and len(pair) == 2]
-        row["question"] = _conversation([*before, {"input": row["question"], "output": "-"}], where)[0]
-    return _text(row, _TARGETS)
+        row["question"] = conversation([*before, {"input": row["question"], "output": "-"}], where)[0]
+    return first_text(row, _TARGETS)
 
 
 def _has_other_question(row: Mapping[str, Any], name: str) -> bool:
     """Whether a column that is not read looks more like the question: it ends in a question mark, or is a longer sentence."""
-    others = (str(value).strip() for key, value in row.items() if _squeezed(key) not in _KNOWN and _is_text(value))
+    others = (str(value).strip() for key, value in row.items() if _squeezed(key) not in _KNOWN and is_text(value))
     return any(other.endswith("?") or (len(other) > len(row[name]) and len(other.split()) >= _SENTENCE) for other in others)
-
-
-def _are_turns(value: Any) -> bool:
-    return isinstance(value, list) and any(_role(turn) for turn in value)
 
 
 def _conversed(row: Mapping[str, Any]) -> list[Any] | None:
@@ -411,11 +417,7 @@ def _conversed(row: Mapping[str, Any]) -> list[Any] | None:
 def _system(row: Mapping[str, Any]) -> str | None:
     """The system prompt in a column of its own, a text or a turn."""
     given = next((row[name] for name in _SYSTEM if row.get(name)), None)
-    return _turn({"role": "system", **given}, "")[1] if isinstance(given, Mapping) else given if _is_text(given) else None
-
-
-def _text(row: Mapping[str, Any], names: Sequence[str]) -> str | None:
-    return next((row[name] for name in names if _is_text(row.get(name))), None)
+    return turn_of({"role": "system", **given}, "")[1] if isinstance(given, Mapping) else given if is_text(given) else None
 
 
 def type_name(value: Any) -> str:
@@ -427,69 +429,4 @@ def type_name(value: Any) -> str:
 
 
 def _is_value(value: Any) -> bool:
-    return _is_text(value) or isinstance(value, (int, float))
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and bool(value.strip())
-
-
-def _conversation(turns: Sequence[Any], where: str) -> tuple[str, str]:
-    """The question and the target of a conversation, thoughts in tags."""
-    turns_given = list(_parted(turns))
-    said = [_turn(turn, where) for turn in turns_given]
-    last = next((index for index in range(len(said) - 1, -1, -1) if said[index][0] == "assistant"), None)
-    if last is None:
-        raise RowError(where, "the conversation has no turn of the assistant; add the answer, or leave the row out")
-    before = [(role, text) for role, text in said[:last] if text]
-    asked = [(role, split_thoughts(text)[1]) for role, text in before if role != "system"]
-    if not asked:
-        raise RowError(where, "the conversation has no turn of the user before the assistant's last")
-    summary = [text for role, text in before if role == "system"]
-    question = asked[0][1] if len(asked) == 1 else "\n".join(f"{role.capitalize()}: {text}" for role, text in asked)
-    if not said[last][1]:
-        given = turns_given[last]
-        parts = given["content"] if isinstance(given.get("content"), list) else []
-        thinks = _text(given, _PARTS) or any(isinstance(part, Mapping) and _is_thought(part) for part in parts)
-        raise RowError(where, f"the assistant's last turn {'has thoughts but no answer' if thinks else 'is empty'}")
-    return "\n\n".join([*dict.fromkeys(summary), question]), said[last][1]
-
-
-def _parted(turns: Sequence[Any]) -> Iterator[Any]:
-    """Turns one by one, where an object may hold both (``{"input": ..., "output": ...}``), or the reasoning before an answer
-    (``{"type": "reasoning", "summary": [...]}``)."""
-    thought = None
-    for turn in turns:
-        if isinstance(turn, Mapping) and _is_text(turn.get("input")) and _is_text(turn.get("output")):
-            yield from ({"role": role, "content": turn[name]} for role, name in _PAIR if _is_text(turn.get(name)))
-        elif isinstance(turn, Mapping) and turn.get("type") == "reasoning":
-            parts = [*(turn.get("summary") or ()), *(turn.get("content") or ())]
-            thought = "\n".join(part["text"] for part in parts if isinstance(part, Mapping) and _is_text(part.get("text")))
-        else:
-            yield {**turn, "reasoning_content": thought} if thought and _role(turn) == "assistant" else turn
-
-
-def _role(turn: Any) -> str | None:
-    """Who says a turn of a conversation; ``None`` of anything else."""
-    role = next((turn[name] for name in _BY if name in turn), None) if isinstance(turn, Mapping) else None
-    return _ROLES.get(role.casefold(), role.casefold()) if isinstance(role, str) else None
-
-
-def _turn(turn: Any, where: str) -> tuple[str, str]:
-    if (role := _role(turn)) is None:
-        raise RowError(where, "a turn of the conversation is not an object with role and content")
-    content = next((turn[name] for name in _SAYS if name in turn), None)
-    thoughts: list[str] = []
-    if isinstance(content, list):
-        parts = [{"text": part} if isinstance(part, str) else part for part in content if isinstance(part, (str, Mapping))]
-        thoughts = [thought for part in parts if _is_thought(part) if (thought := _text(part, ("text", *_PARTS)))]
-        content = "".join(str(part.get("text") or "") for part in parts if not _is_thought(part))
-    if content is not None and not isinstance(content, str):
-        raise RowError(where, "the content of a turn is not a text")
-    text = (content or "").strip()
-    thought = _text(turn, _PARTS) or "\n".join(thoughts) or None
-    return role, f"<think>{thought}</think>{text}" if thought is not None and role == "assistant" and text else text
-
-
-def _is_thought(part: Mapping[str, Any]) -> bool:
-    return part.get("type") in _PARTS or part.get("thought") is True
+    return is_text(value) or isinstance(value, (int, float))

@@ -102,7 +102,7 @@ def _without_leaks(
     for table, (_, test) in pools.items():
         for problem in (*test, *apart[table]):
             tested.setdefault(question_key(problem.question), problem.id)
-    seen: set[tuple[str, ...]] = set()
+    seen: dict[tuple[str, ...], str] = {}
     leaks: list[list[str]] = []
     kept: dict[str, list[Problem]] = {table: [] for table in pools}
     for table, (pool, _) in pools.items():
@@ -116,9 +116,10 @@ def _without_leaks(
                 leaks.append([problem.id, tested[key]])
                 dropped.append(Dropped(problem.id, None, "problems", _LEAK))
             elif full in seen:
-                dropped.append(Dropped(problem.id, None, "problems", _TWICE))
+                differs = "" if seen[full] == problem.answer else ", with another answer"
+                dropped.append(Dropped(problem.id, None, "problems", _TWICE + differs))
             else:
-                seen.add(full)
+                seen[full] = problem.answer
                 kept[table].append(problem)
     return kept, leaks
 

@@ -22,7 +22,9 @@ _LONGEST_ANSWER = 80  # characters of a target that is taken for a bare answer
 _LONGEST_TITLE = 2  # words before a full stop that ends no sentence: Dr. No, St. Louis
 _FEW_WORDS = 6  # behind a label; more are a sentence
 OPENS = re.compile(  # not "No. of apples: 3", nor "Yes, let's see."
-    r"\W{0,3}(yes|no|true|false)\b(?!\.\s*(?:of\b|\d))(?!\W{1,4}(?:let|wait)\b)\**(?:[.,:;!]|\s[-–—])\**(?=\s+\S)", re.I
+    r"\W{0,3}(yes|no|true|false|ja|nein|oui|non|s[íi]|sim|não|да|нет)\b"
+    r"(?!\.\s*(?:of\b|\d))(?!\W{1,4}(?:let|wait)\b)\**(?:[.,:;!]|\s[-–—])\**(?=\s+\S)",
+    re.I,
 )
 _LABEL = re.compile(
     r"(?:^|\n)[ \t#*_-]*(?:(?:final|grand|the)[ \t]+)?"
@@ -33,7 +35,7 @@ _HEADING = re.compile(r"\b(?:answer|conclusion|summary|result)(?:\s+is)?\W*$", r
 _BOLD = re.compile(r"\*\*([^*\n]+)\*\*")
 _MARKED_END = re.compile(r"(?:\*\*|`)([^*`\n]+)(?:\*\*|`)[\s.!]*\Z")
 _ALONE_AT_END = re.compile(  # a last paragraph that is an answer and nothing else
-    r"(?<=\S)[ \t]*\n[ \t]*\n\s{0,20}(?:\*\*((?!(?:note|final|answer|solution|conclusion|explanation)\b)[^*\n:]{1,40}?)[.!]?\*\*"
+    r"(?<=\S)[ \t]*\n[ \t]*\n\s{0,20}(?:\*\*((?!(?:note|final|answer|solution|conclusion|explanation)\b)[^*\n:]{1,40}?)\*\*"
     r"|(yes|no|true|false|\([A-J]\)|[A-J]|[-$€£]?\d[\d,]*(?:\.\d+)?%?))[.!]?\s*\Z",
     re.I,
 )
@@ -54,13 +56,19 @@ _SENTENCE = re.compile(r"(?:[^\W\d_]\S*\s+){2}.*[.!*]\s*", re.S)
 _MORE_THAN_A_NUMBER = re.compile(  # a date or a time of day
     r"\d\s?[ap]\.?m\b|\b(?:january|february|march|april|may|june|july|august|september|october|november|december)\b", re.I
 )
+_ENDS = re.compile(r"(?:\s*(?:<\|(?:im_end|eot_id|end|endoftext|end_of_text)\|>|<end_of_turn>|<(?:/s|eos)>))+\s*\Z")
 _CALL = re.compile(r"\s*(add|subtract|multiply|divide|exp|greater)\(([^(),]+),([^(),]+)\)\s*(?:,|$)")
 _SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/", "exp": "^", "greater": ">"}
 
 
+def ended(text: str) -> str:
+    """A text without the marks that end a model's turn."""
+    return _ENDS.sub("", text)
+
+
 def split_answer(text: str) -> tuple[str | None, str | None]:
     """The rationale and the answer of a text that holds both; ``None`` for a missing one."""
-    thought, said = split_thoughts(text)
+    thought, said = split_thoughts(text := ended(text))
     rest = unwrapped(said)
     tagged = rest != said.strip()
     summary = [tidy(text if kind in ENCLOSED else first_sentence(text).rstrip("! *")) for kind, text in anchors(rest)]
@@ -73,8 +81,10 @@ def split_answer(text: str) -> tuple[str | None, str | None]:
             return text.strip(), None
         labelled = _concluded(rest) if label else None
         return thought or None, rest.strip() if labelled is None else _bare(labelled)
-    if answer is None and not thought and (alone := _ALONE_AT_END.search(rest)):
-        return rest[: alone.start()].strip(), _bare(alone[1] or alone[2])
+    if answer is None and (alone := _ALONE_AT_END.search(rest)):
+        before = rest[: alone.start()].strip()
+        answer = alone[2] or (alone[1] if _SENTENCE.fullmatch(alone[1]) else tidy(alone[1].rstrip("!")))
+        return f"<think>{thought}</think>\n{before}" if thought else before, _bare(answer)
     if answer is None:
         answer = _concluded(rest)
         return (text.strip() or None), answer and _bare(answer)
@@ -97,7 +107,10 @@ def _concluded(text: str) -> str | None:
     for label in _LABEL.finditer(text):
         said = label
     if said is not None:
-        content = tidy(" ".join(re.sub(r"```\w*", "", text[said.end() :]).split()))
+        content, *more = text[said.end() :].split("\n\n", 1)  # a last sentence may repeat it: "The book has 54 pages."
+        value = number_value(tidy(content))
+        again = bool(more) and value is not None and {each.value for each in find_numbers(plain_numbers(more[0]))} == {value}
+        content = tidy(" ".join(re.sub(r"```\w*", "", content if again else text[said.end() :]).split()))
         right = tidy(content.rpartition("=")[2])
         if _SEVERAL.search(content):
             return None
@@ -106,7 +119,7 @@ def _concluded(text: str) -> str | None:
             and len(right.split()) <= _FEW_WORDS
             and not _SAYS.match(right)
             and not _SUM.search(right)
-            and "\n\n" not in text[said.end() :].strip()
+            and (again or "\n\n" not in text[said.end() :].strip())
         ):
             return right
     lines = [line for line in normalise(text).split("\n") if line.strip()]
