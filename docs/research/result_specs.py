@@ -1184,7 +1184,8 @@ def recorded_gap(name: str, first: str, second: str) -> str:
     """The difference in accuracy of two methods of recorded answers."""
     one, other = ({item: float(row["correct"]) for item, row in recorded(name)[key].items()} for key in (first, second))
     gap = compare(one, other)
-    return bounds(gap.difference, *gap.interval, strong=gap.significant)
+    low, high = gap.interval
+    return bounds(gap.difference, low, high, strong=gap.significant)
 
 
 @cache
@@ -1206,7 +1207,9 @@ def asked() -> dict[str, Any]:
     rows = [row for own in recorded("numbers").values() for row in own.values()]
     found = uses.routed(rows, "cirf_full", "sft_cot")
     way = found["by"]["results, sum"]
-    return {"gap": way["difference"], "share": way["tokens"] / found["tokens"][1]}
+    low, high = way["difference"].interval
+    gap = bounds(way["difference"].difference, low, high, strong=way["difference"].significant)
+    return {"gap": gap, "share": way["tokens"] / found["tokens"][1]}
 
 
 BOTH = ("cirf_full_calculator", "terse_calculator")
@@ -1258,8 +1261,8 @@ USES = Table(
         other_use(
             "",
             lambda: f"prose where the results are improbable − `sft_cot`, at {asked()['share']:.2f} of its tokens, 203 rows *",
-            lambda: bounds(asked()["gap"].difference, *asked()["gap"].interval, strong=asked()["gap"].significant),
-            lambda: f"{asked()['gap'].n}; 1",
+            lambda: asked()["gap"],
+            "600; 1",
             "worse than prose",
         ),
         other_use(
