@@ -347,14 +347,14 @@ def test_no_code_is_run_because_the_models_own_recipe_says_so(finished: Path, tm
         assert said.code == 0 and (tmp_path / "mark").exists(), said.err
 
 
-def test_rows_are_pushed_without_running_code_of_the_model(finished: Path, tmp_path: Path) -> None:
+def test_a_model_is_pushed_without_running_code_of_the_model(finished: Path, tmp_path: Path) -> None:
     folder = coded(finished / "models" / "cirf_full", tmp_path / "model", tmp_path / "mark")
     settings = json.loads((folder / "tokenizer_config.json").read_text())
     settings |= {"auto_map": {"AutoTokenizer": [None, "m.C"]}, "tokenizer_class": "Stranger"}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     text = (folder / "recipe.yaml").read_text()
     (folder / "recipe.yaml").write_text(text.replace("trust_remote_code: false", "trust_remote_code: true"))
-    tinyrun.cirf("push", folder, "--to", "me/tiny", "--traces", "--dry-run")
+    tinyrun.cirf("push", folder, "--to", "me/tiny", "--dry-run")
     tinyrun.cirf("export", folder, "--gguf", tmp_path / "file.gguf")
     assert not (tmp_path / "mark").exists()
 

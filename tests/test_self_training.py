@@ -24,7 +24,6 @@ from cirf.stages import keys
 from cirf.store.jsonl import read_rows
 
 NAMES = token_names(4)
-NAMED = ("cirf_full", "again")
 SELF_RESULTS = {"method": str(Path(__file__).parents[1] / "docs" / "research" / "self_results.py")}
 
 
@@ -320,9 +319,3 @@ def test_a_kill_while_samples_are_drawn_changes_nothing(run: Path, tmp_path: Pat
 def test_a_rerun_does_nothing(run: Path) -> None:
     assert tinyrun.cirf("status", run).out.endswith("a rerun would do nothing\n")
     assert not list(run.glob("**/scratch"))
-
-
-def test_the_card_of_its_rows_says_whose_traces_they_are(run: Path) -> None:
-    said = {name: tinyrun.cirf("push", run / "models" / name, "--to", "me/traces", "--traces", "--dry-run") for name in NAMED}
-    assert [one.code for one in said.values()] == [0, 0]
-    assert ["has the trace that this model wrote" in one.out for one in said.values()] == [False, True]

@@ -367,17 +367,16 @@ def archive(
 def push(
     model: Annotated[Path, Argument(help="A run's folder, or a trained model's.")],
     to: Annotated[str, Option("--to", metavar="OWNER/NAME", help="The repository; created if missing.")],
-    traces: Annotated[bool, Option("--traces", help="Push the training rows, as a data set, instead of the model.")] = False,
     public: Annotated[bool, Option("--public", help="Make the repository public; without it, private.")] = False,
     dry_run: Annotated[bool, Option("--dry-run", help="List what would be sent, show the card; send nothing.")] = False,
     trust: TrustCode = False,
     as_json: Json = False,
 ) -> None:
-    """Send a model or its training rows to the model hub."""
+    """Send a model to the model hub."""
     look_only(trust)
     from cirf.commands.export import push as send
 
-    send(model, to, traces, public, dry_run, as_json)
+    send(model, to, public, dry_run, as_json)
 
 
 @app.command(name="lm-eval")

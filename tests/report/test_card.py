@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from cirf.recipe.schema import Recipe
-from cirf.report.model_cards import DataSource, ModelFacts, card_from_report, cell, licence_of, model_card, sources
+from cirf.report.model_cards import DataSource, card_from_report, cell, sources
 from cirf.tasks import get, names
 
 FUNCTIONS = {
@@ -19,6 +19,11 @@ FUNCTIONS = {
         "11": {"label": "flips", "count": 50, "examples": ["Kim flips"]},
     },
 }
+
+
+def card_of(method, data, recipe, functions=None, **more):
+    """A card of a model that was not evaluated."""
+    return card_from_report(method, data | {"recipe": recipe, "methods": {}, "training": {}, "examples": []}, functions, **more)
 
 
 def parts(card):
@@ -49,31 +54,36 @@ def test_a_card_says_what_it_is_and_how_to_load_it(data):
 def test_a_card_shows_an_output_as_it_is_written(data, opening):
     recipe = copy.deepcopy(data["recipe"])
     recipe["vocabulary"]["opening"] = opening
-    card = model_card("cirf_full", recipe, ModelFacts(functions=FUNCTIONS, example="<cirf_011>5<cirf_003>8</think>8"))
+    right = {"output": "<cirf_011>5<cirf_003>8</think>8", "correct": True}
+    examples = [
+        {"answers": {"cirf_full": {"output": "<cirf_003>9</think>9", "correct": False}}},
+        {"answers": {"cirf_full": right}},
+    ]
+    card = card_from_report("cirf_full", data | {"recipe": recipe, "training": {}, "examples": examples}, FUNCTIONS)
     assert "An output for a held-out question:\n\n```\n<cirf_011>5<cirf_003>8</think>8\n```" in card
-    assert "An output for" not in model_card("cirf_full", recipe, ModelFacts(functions=FUNCTIONS))
+    assert "An output for" not in card_of("cirf_full", data, recipe, FUNCTIONS)
     assert ("ends the prompt with `<think>`" in card) == (opening == "prompt")
-    assert "split it at `</think>`" in card and "split it" not in model_card("sft_cot", recipe, ModelFacts())
+    assert "split it at `</think>`" in card and "split it" not in card_of("sft_cot", data, recipe)
 
 
 @pytest.mark.parametrize("opening", ["prompt", "written"])
 def test_a_card_has_the_expression_of_a_budget_for_vllm(data, opening):
     recipe = copy.deepcopy(data["recipe"])
     recipe["vocabulary"]["opening"] = opening
-    assert "structured_outputs" not in model_card("cirf_full", recipe, ModelFacts(functions=FUNCTIONS))
+    assert "structured_outputs" not in card_of("cirf_full", data, recipe, FUNCTIONS)
     recipe["variants"]["cirf_full"] = {"settings": {"budget": 2}}
-    card = model_card("cirf_full", recipe, ModelFacts(functions=FUNCTIONS))
+    card = card_of("cirf_full", data, recipe, FUNCTIONS)
     (line,) = [line for line in card.splitlines() if line.startswith('"structured_outputs"')]
     form = json.loads(f"{{{line}}}")["structured_outputs"]["regex"]
     start = "" if opening == "prompt" else "<think>"
     assert re.fullmatch(form, f"{start}<cirf_011>5*8=40<cirf_003>8</think>8")
     assert not re.fullmatch(form, f"{start}<cirf_011>5<cirf_003>8<cirf_003>9</think>9")
-    assert "structured_outputs" not in model_card("sft_cot", recipe, ModelFacts())
+    assert "structured_outputs" not in card_of("sft_cot", data, recipe)
     recipe["variants"]["cirf_full"] = {"settings": {"results": False}}
-    card = model_card("cirf_full", recipe, ModelFacts(functions=FUNCTIONS))
+    card = card_of("cirf_full", data, recipe, FUNCTIONS)
     assert "constrained to the form of traces" in card and '{"regex": "' + start in card
     recipe["variants"]["cirf_full"] = {"settings": {"budget": 2, "result_tokens": 3}}  # which no expression has
-    assert "structured_outputs" not in model_card("cirf_full", recipe, ModelFacts(functions=FUNCTIONS))
+    assert "structured_outputs" not in card_of("cirf_full", data, recipe, FUNCTIONS)
 
 
 def test_the_code_of_a_card_is_python(data):
@@ -87,7 +97,7 @@ def test_a_baselines_card_speaks_of_no_tokens(data):
 
 
 def test_a_card_can_be_written_before_any_evaluation(data):
-    front, body = parts(model_card("cirf_full", data["recipe"], ModelFacts(functions=FUNCTIONS)))
+    front, body = parts(card_of("cirf_full", data, data["recipe"], FUNCTIONS))
     assert "model-index" not in front and "Not evaluated" in body
 
 
@@ -97,16 +107,14 @@ def test_a_card_can_be_written_before_any_evaluation(data):
 def test_only_a_hub_id_is_a_base_model(data, source, base):
     recipe = copy.deepcopy(data["recipe"])
     recipe["backbone"]["model"] = source
-    front, _ = parts(model_card("direct_sft", recipe, ModelFacts()))
+    front, _ = parts(card_of("direct_sft", data, recipe))
     assert front.get("base_model") == base and "license" not in front
 
 
 def test_an_override_of_the_method_is_what_counts(data):
     recipe = copy.deepcopy(data["recipe"])
     recipe["finetune"]["overrides"] = {"direct_sft": {"learning_rate": 3e-4, "epochs": None}}
-    assert "0.0003 (cosine)" in model_card("direct_sft", recipe, ModelFacts()) and "0.001 (cosine)" in model_card(
-        "cirf_full", recipe, ModelFacts()
-    )
+    assert "0.0003 (cosine)" in card_of("direct_sft", data, recipe) and "0.001 (cosine)" in card_of("cirf_full", data, recipe)
 
 
 def test_the_settings_are_those_of_the_training_and_not_of_a_recipe_changed_since(data):
@@ -137,8 +145,8 @@ def test_the_cap_of_the_example_is_that_of_the_trace_and_the_longest_answer(data
     recipe = copy.deepcopy(data["recipe"])
     recipe["evaluate"] |= {"max_trace_tokens": 100, "max_new_tokens": 300}
     monkeypatch.setattr(public, "SVAMP", replace(public.SVAMP, cap=50))
-    assert "max_new_tokens=150)" in model_card("cirf_full", recipe, ModelFacts(functions=FUNCTIONS))
-    assert "max_new_tokens=300)" in model_card("sft_cot", recipe, ModelFacts())
+    assert "max_new_tokens=150)" in card_of("cirf_full", data, recipe, FUNCTIONS)
+    assert "max_new_tokens=300)" in card_of("sft_cot", data, recipe)
 
 
 def test_a_card_says_which_libraries_read_the_model(data):
@@ -178,11 +186,9 @@ def test_a_card_names_no_folder_of_the_makers_machine(data):
     recipe["backbone"]["model"], recipe["embeddings"]["model"] = "/home/ann/models/base", "~/minilm"
     recipe["problems"]["tasks"] = [{"task": "jsonl", "name": "mine", "train_file": "/data/mine/train.jsonl"}]
     recipe["rationales"] |= {"source": "files", "files": ["/data/mine/written.jsonl"]}
-    card = model_card(
-        "cirf_full",
-        recipe,
-        ModelFacts(functions=FUNCTIONS, own={"settings": {"guide": "/home/ann/guide"}}, guide="/home/ann/guide"),
-    )
+    own = {"settings": {"method": {"settings": {"guide": "/home/ann/guide"}}}}
+    made = data | {"recipe": recipe, "training": {"cirf_full": own}, "codebook": None}
+    card = card_from_report("cirf_full", made, FUNCTIONS, guide="/home/ann/guide")
     for place in ("/home", "/data", "~/"):
         assert place not in card
     assert "`base`, fine-tuned on mine" in card and "embeddings of minilm" in card and '"guide": "guide"' in card
@@ -190,7 +196,7 @@ def test_a_card_names_no_folder_of_the_makers_machine(data):
     assert "| rationales | a file, written.jsonl | unknown to `cirf`" in card
 
 
-# Whose data it is: every task says, one licence only where all agree, and every hub task has one
+# Whose data it is: every task says
 
 
 def made(*tasks, **rationales):
@@ -206,14 +212,6 @@ def test_every_task_of_ours_has_a_licence(name):
     assert get(name).licence
     source = sources(made(name))[0]
     assert source.licence == get(name).licence and source.evaluation_only == get(name).evaluation_only
-
-
-def test_one_licence_is_named_where_all_that_is_trained_on_agree():
-    assert licence_of(sources(made("gsm8k", "svamp"))) == "mit"
-    assert licence_of(sources(made("gsm8k", "scienceqa"))) == "mit"  # evaluation alone
-    assert licence_of(sources(made("gsm8k", "chain_sum"))) is None
-    assert licence_of(sources(made("gsm8k", source="files", files=["a.jsonl"]))) is None
-    assert licence_of([DataSource("mine", "rows", "")]) is None
 
 
 def test_a_teacher_is_named():

@@ -19,7 +19,6 @@ from cirf.codebook.functions import describe, find_model
 from cirf.errors import CirfError
 from cirf.evaluation import harness
 from cirf.evaluation.harness import Score
-from cirf.export.parcel import TRACES
 from cirf.lm import backbone, vocabulary
 from cirf.lm.decoding import generate as decode
 from cirf.lm.prompt import prompt_text, settle_template
@@ -259,7 +258,7 @@ def save(
         write_atomic(place / "functions.json", to_json(functions))
     if rows:
         known = tokenizer.convert_tokens_to_ids(list(names.all)) if names else ()
-        write_rows(place / TRACES, sft_rows(written, tokenizer, known))
+        write_rows(place / "sft.jsonl", sft_rows(written, tokenizer, known))
 
 
 def _rows(rows: list[Mapping[str, Any]], tokenizer: Any, where: str) -> list[TrainingRow]:

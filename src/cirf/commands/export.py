@@ -1,5 +1,5 @@
 """``lm-eval``: tasks as files of other harnesses; ``export``: a model for another engine, its rows for other trainers.
-``archive``: a run's or a sweep's numbers for a repository; ``push``: a finished model, or its rows, to a repository of a hub.
+``archive``: a run's or a sweep's numbers for a repository; ``push``: a finished model to a repository of a hub.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from cirf.codebook.functions import find_model, functions_of
+from cirf.codebook.functions import find_model
 from cirf.commands.analyze import open_runs
 from cirf.commands.evaluate import task_entry
 from cirf.commands.run import absolute, open_context, with_data
@@ -18,14 +18,12 @@ from cirf.commands.show import up_to_date
 from cirf.errors import CirfError
 from cirf.export.archive import is_archive, write
 from cirf.export.gguf import KINDS, write_gguf
-from cirf.export.parcel import CARD, check_name, check_private, of_model, of_traces, own_token, traces, upload
-from cirf.lm.prompt import end_token
+from cirf.export.parcel import CARD, check_name, of_model, upload
 from cirf.methods import get
 from cirf.methods.base import Method
 from cirf.progress import for_terminal
-from cirf.recipe.load import dump, load, open_run, parse
+from cirf.recipe.load import dump, open_run, parse
 from cirf.recipe.schema import Problems, Recipe, TaskEntry
-from cirf.report.model_cards import traces_card
 from cirf.store.files import to_json, write_atomic
 from cirf.store.integrity import check_model
 from cirf.tasks import resolve
@@ -176,66 +174,36 @@ def rows(run: Path, trainer: str, out: Path, name: str, as_json: bool) -> None:
     print(details["command"])
 
 
-def push(path: Path, repository: str, as_traces: bool, public: bool, dry_run: bool, as_json: bool) -> None:
+def push(path: Path, repository: str, public: bool, dry_run: bool, as_json: bool) -> None:
     """Send a model's folder (of a run: its CIRF model) to ``repository``, ``OWNER/NAME``, and print what was sent and where.
-
-    ``as_traces``: the rows that it was trained on, as a data set, instead of the model. ``dry_run``: print what would be sent,
-    and the card. ``CirfError`` for an unfinished model, or private content.
-    """
+    ``dry_run``: print what would be sent, and the card. ``CirfError`` for an unfinished model."""
     check_name(repository)
     folder = find_model(path)
-    parcel = of_traces(folder, _card(folder, repository)) if as_traces else of_model(folder, repository)
-    check_private(parcel, folder, own_token())
-    if not as_traces:
-        check_model(folder.resolve(), for_terminal(as_json))
-    kind, seen = "dataset" if as_traces else "model", "public" if public else "private"
+    pieces, left_out = of_model(folder, repository)
+    check_model(folder.resolve(), for_terminal(as_json))
+    seen = "public" if public else "private"
+    sizes = {name: len(data) if isinstance(data, bytes) else data.stat().st_size for name, data in pieces.items()}
     details: dict[str, Any] = {
         "repository": repository,
-        "kind": kind,
         "visibility": seen,
-        "files": [{"name": piece.name, "bytes": piece.size} for piece in parcel.pieces],
-        "bytes": sum(piece.size for piece in parcel.pieces),
-        "left_out": list(parcel.left_out),
+        "files": [{"name": name, "bytes": size} for name, size in sizes.items()],
+        "bytes": sum(sizes.values()),
+        "left_out": left_out,
         "pushed": not dry_run,
     }
     if not as_json:
-        _print_files(details)
+        for name, size in sizes.items():
+            print(f"{name:{max(map(len, sizes))}} {size:>15,}")
+        print(f"{len(sizes)} files, {details['bytes'] / 1e6:,.1f} MB")
+        if left_out:
+            print(f"left out: {', '.join(left_out)}")
     if dry_run:
+        card = cast(bytes, pieces[CARD]).decode()
         if as_json:
-            print(json.dumps(details | {"card": parcel.card}, indent=2, ensure_ascii=False))
+            print(json.dumps(details | {"card": card}, indent=2, ensure_ascii=False))
         else:
-            print(f"\n{CARD}:\n\n{parcel.card}")
-            print(f"nothing was sent; without --dry-run it goes to the {seen} {kind} {repository}")
+            print(f"\n{CARD}:\n\n{card}")
+            print(f"nothing was sent; without --dry-run it goes to the {seen} repository {repository}")
         return
-    what = f"{folder.resolve().name}, {'its training rows' if as_traces else 'trained'} by cirf"
-    details["url"] = upload(parcel, repository, "dataset" if as_traces else "model", public, what)
-    print(json.dumps(details, indent=2, ensure_ascii=False) if as_json else f"{seen} {kind} {repository}: {details['url']}")
-
-
-def _print_files(summary: dict[str, Any]) -> None:
-    width = max(len(row["name"]) for row in summary["files"])
-    for row in summary["files"]:
-        print(f"{row['name']:{width}} {row['bytes']:>15,}")
-    print(f"{len(summary['files'])} files, {summary['bytes'] / 1e6:,.1f} MB")
-    if summary["left_out"]:
-        print(f"left out: {', '.join(summary['left_out'])}")
-
-
-def _card(folder: Path, repository: str) -> str:
-    """The card of the rows in a model's folder. ``CirfError`` if the rows alone do not make such a model, or there is no
-    recipe."""
-    from cirf.lm.backbone import load_tokenizer
-    from cirf.methods.saved import vectors_of
-
-    if vectors_of(folder):
-        raise CirfError(f"{folder}: reasons in vectors, which rows of text do not teach; push the traces of another model")
-    rows = traces(folder)
-    if not (folder / "recipe.yaml").is_file():
-        raise CirfError(f"{folder}: no recipe.yaml, so the source of its rows is unknown; push from the run's own folder")
-    recipe = load(str(folder / "recipe.yaml"))
-    untrusted = recipe.backbone.model_copy(update={"trust_remote_code": False})  # the folder may be from elsewhere
-    tokenizer = load_tokenizer(folder, untrusted)
-    end = tokenizer.convert_ids_to_tokens(end_token(tokenizer))
-    return traces_card(
-        repository, folder.resolve().name, recipe.model_dump(mode="json"), rows, str(end), functions_of(folder) or None
-    )
+    details["url"] = upload(pieces, repository, public, f"{folder.resolve().name}, trained by cirf")
+    print(json.dumps(details, indent=2, ensure_ascii=False) if as_json else f"{seen} model {repository}: {details['url']}")

@@ -1,14 +1,12 @@
-"""Cards: the README.md of a saved model, and that of the data set of its training rows. Both have a table of the sources and
-licences of the data."""
+"""The README.md of a saved model, its card, with a table of the sources and licences of the data."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -22,12 +20,6 @@ from cirf.report.templates import template
 from cirf.store.paths import without_folders
 from cirf.tasks import JSONL, OWN, TASKS, get
 from cirf.tasks.task import Task
-
-if TYPE_CHECKING:
-    from jinja2 import Template
-
-UNSAID = "unknown to `cirf`; ask the author"
-AS_PROBLEMS = "as the problems"
 
 
 class DataSource(NamedTuple):
@@ -43,12 +35,6 @@ class DataSource(NamedTuple):
 def sources(recipe: Mapping[str, Any]) -> list[DataSource]:
     """The sources of a resolved recipe's data (``model_dump(mode="json")``); files by name without folders."""
     return [*map(_task, recipe["problems"]["tasks"]), *_rationales(recipe.get("rationales") or {})]
-
-
-def licence_of(parts: Sequence[DataSource]) -> str | None:
-    """The licence of all training data; ``None`` if they differ or one is unknown."""
-    found = {source.licence for source in parts if not source.evaluation_only and source.licence != AS_PROBLEMS}
-    return found.pop() if len(found) == 1 and "" not in found else None
 
 
 def _task(entry: Mapping[str, Any]) -> DataSource:
@@ -70,7 +56,7 @@ def _rationales(section: Mapping[str, Any]) -> list[DataSource]:
     if section.get("source") == "teacher":
         models = dict.fromkeys(endpoint["model"] for endpoint in section["teacher"]["endpoints"])
         found = [DataSource("rationales", f"written by {without_folders(model)}", "") for model in models]
-    return found or [DataSource("rationales", "the solutions that come with the problems", AS_PROBLEMS)]
+    return found or [DataSource("rationales", "the solutions that come with the problems", "as the problems")]
 
 
 _HUB = {
@@ -83,102 +69,58 @@ _HUB = {
 _COMPARED = ("sft_cot", "direct_sft", "cot")  # methods that a card compares the model with
 
 
-@dataclass(frozen=True, slots=True)
-class ModelFacts:
-    """Facts about a model besides its recipe; unknown ones are left out of the card."""
+def card_from_report(
+    method: str, report: Mapping[str, Any], functions: Mapping[str, Any] | None = None, latents: int = 0, guide: str | None = None
+) -> str:
+    """A model card in Markdown with YAML front matter. ``method`` is the model's name, such as ``cirf_full``; ``report`` is the
+    dict of `cirf.report.data.collect.collect`.
 
-    functions: Mapping[str, Any] | None = None
-    """The model's ``functions.json``: ``size``, ``delimiters`` and ``codes``, number to ``{"label", "count", "examples"}``;
-    ``None`` for a method without functional tokens."""
-    metrics: Mapping[str, Any] | None = None
-    """This method's part of ``report.json``'s ``methods``, once it is evaluated."""
-    training: Mapping[str, Any] | None = None
-    """The numbers of its ``history.json``."""
-    data: Mapping[str, Any] | None = None
-    """``report.json``'s ``data``."""
-    own: Mapping[str, Any] | None = None
-    """``method``, ``settings`` and ``preset`` of its ``stage.json``."""
-    notes: Sequence[str] = ()
-    """Caveats of its training."""
-    latents: int = 0
-    """Latent vectors before the answer, which plain engines cannot compute."""
-    guide: str | None = None
-    """The smaller model that computes them; ``None``: they are the model's own states."""
-    example: str | None = None
-    """An output of the model."""
-    baselines: Mapping[str, Mapping[str, Any]] | None = None
-    """As ``metrics``, by name, for comparison."""
-
-
-def model_card(method: str, recipe: Mapping[str, Any], known: ModelFacts) -> str:
-    """A model card in Markdown with YAML front matter. ``method`` is its name, such as ``cirf_full``; ``recipe`` the resolved
-    recipe (``model_dump(mode="json")``) with which the method was trained. The text depends on the arguments alone, so latency is
-    left out. Local files and models are named without folders."""
-    functions, metrics = known.functions, known.metrics
+    ``functions``: the model's ``functions.json``, ``None`` without functional tokens. ``latents``: latent vectors before the
+    answer, which plain engines cannot compute; ``guide``: the smaller model that computes them. The text depends on the arguments
+    alone, so latency is left out. Local files and models are named without folders.
+    """
+    trained, metrics = report["training"].get(method) or {}, report["methods"].get(method)
+    recipe = as_trained(report["recipe"], trained.get("settings"), method, report["codebook"] if functions else None)
     names = [entry["task"] for entry in recipe["problems"]["tasks"]]  # a user's own task is found only by its path
     answer_cap = max(Task.cap if name == JSONL else get(name).cap for name in names) if functions else 0
     recipe = without_folders(recipe)
-    tasks = [entry.get("name") or entry["task"] for entry in recipe["problems"]["tasks"]]
     delimiters = (functions or {}).get("delimiters", "cirf")
     codes = ((functions or {}).get("codes") or {}).items()
     evaluate, settings = recipe["evaluate"], recipe["variants"].get(method, {}).get("settings", {})
     cap = evaluate["max_trace_tokens"] + answer_cap if functions else evaluate["max_new_tokens"]
-    text: str = card_template("card.md.j2").render(
-        front=_front(method, recipe, metrics, functional=functions is not None),
-        title=style(method, [method]).title,
-        base=hub_name(recipe["backbone"]["model"]),
-        recipe=recipe,
-        tasks=tasks,
-        sources=sources(recipe),
-        unsaid=UNSAID,
-        functions=functions,
-        latents=known.latents,
-        guide=without_folders(known.guide),
-        start=f"<{delimiters}>",
-        opened=recipe["vocabulary"]["opening"] == "prompt",
-        end=f"</{delimiters}>",
-        budget=settings.get("budget"),
-        form=_form(settings, functions, recipe["vocabulary"]["opening"] == "prompt") if functions else None,
-        cap=min(cap, evaluate.get("max_completion_tokens") or cap),
-        metrics=metrics,
-        rows={**metrics["tasks"], "**all**": metrics, **(known.baselines or {})} if metrics else {},
-        example=known.example,
-        version=__version__,
-        codes=sorted(codes, key=lambda item: (-item[1]["count"], int(item[0]))),
-        facts=_facts(method, recipe, known),
-    )
-    return text
-
-
-def card_from_report(
-    method: str, report: Mapping[str, Any], functions: Mapping[str, Any] | None = None, latents: int = 0, guide: str | None = None
-) -> str:
-    trained = report["training"].get(method) or {}
-    recipe = as_trained(report["recipe"], trained.get("settings"), method, report["codebook"] if functions else None)
+    opened = recipe["vocabulary"]["opening"] == "prompt"
     outputs = [row["answers"].get(method, {}) for row in report["examples"]]
-    right = [str(row["output"]) for row in outputs if row.get("correct") and row.get("output")]
     compared = {
         f"all, {NAMES[name]} (`{name}`)": report["methods"][name]
         for name in _COMPARED
         if name in report["methods"] and name != method and report["methods"][name]["same_questions"]
     }
-    known = ModelFacts(
+    text: str = template("card.md.j2", {one.__name__: one for one in (percent, number, tokens, cell)}).render(
+        front=_front(method, recipe, metrics, functional=functions is not None),
+        title=style(method, [method]).title,
+        base=hub_name(recipe["backbone"]["model"]),
+        recipe=recipe,
+        tasks=[entry.get("name") or entry["task"] for entry in recipe["problems"]["tasks"]],
+        sources=sources(recipe),
+        unsaid="unknown to `cirf`; ask the author",
         functions=functions,
-        metrics=report["methods"].get(method),
-        training=trained.get("numbers"),
-        data=report["data"],
-        own=(trained.get("settings") or {}).get("method"),
-        notes=(*trained.get("notes", ()), *(report["methods"].get(method) or {}).get("caveats", ())),
         latents=latents,
-        guide=guide,
-        example=next(iter(right), None),
-        baselines=compared,
+        guide=without_folders(guide),
+        start=f"<{delimiters}>",
+        opened=opened,
+        end=f"</{delimiters}>",
+        budget=settings.get("budget"),
+        form=_form(settings, functions, opened) if functions else None,
+        cap=min(cap, evaluate.get("max_completion_tokens") or cap),
+        metrics=metrics,
+        rows={**metrics["tasks"], "**all**": metrics, **compared} if metrics else {},
+        example=next((str(row["output"]) for row in outputs if row.get("correct") and row.get("output")), None),
+        version=__version__,
+        codes=sorted(codes, key=lambda item: (-item[1]["count"], int(item[0]))),
+        facts=_facts(method, recipe, trained, functional=functions is not None)
+        | _more_facts(report, [*trained.get("notes", ()), *(metrics or {}).get("caveats", ())]),
     )
-    return model_card(method, recipe, known)
-
-
-def card_template(name: str) -> Template:
-    return template(name, {one.__name__: one for one in (percent, number, tokens, cell)})
+    return text
 
 
 def _form(settings: Mapping[str, Any], functions: Mapping[str, Any], opened: bool) -> str | None:
@@ -236,99 +178,42 @@ def _qualified(row: Mapping[str, Any]) -> str:
     return f"accuracy in % (95 % interval {low:.1f} to {high:.1f}, n = {row['n']}, {shares})"
 
 
-def _facts(method: str, recipe: Mapping[str, Any], known: ModelFacts) -> dict[str, str]:
-    training, data, own = known.training, known.data, without_folders(known.own)
+def _facts(method: str, recipe: Mapping[str, Any], trained: Mapping[str, Any], functional: bool) -> dict[str, str]:
+    training: Mapping[str, Any] = trained.get("numbers") or {}
+    own = without_folders((trained.get("settings") or {}).get("method") or {})
     tune = recipe["finetune"]
     override = {key: value for key, value in (tune["overrides"].get(method) or {}).items() if value is not None}
-    tune = {**tune, **(own or {}).get("preset", {}), **override}
+    tune = {**tune, **own.get("preset", {}), **override}
     adapted = f"LoRA, rank {tune['lora']['rank']}, merged" if tune["adaptation"] == "lora" else "every weight"
-    frozen = (training or {}).get("adaptation") == "frozen"
-    epochs: float | str = (training or {}).get("epochs", tune["epochs"])  # auto is as many as the rows needed
-    number_format = {"Computed in": str(training["computed_in"])} if training and "computed_in" in training else {}
+    epochs: float | str = training.get("epochs", tune["epochs"])  # auto is as many as the rows needed
     facts = {
-        "Adaptation": "none: the backbone's weights are unchanged" if frozen else adapted,
+        "Adaptation": "none: the backbone's weights are unchanged" if training.get("adaptation") == "frozen" else adapted,
         "Epochs": epochs if isinstance(epochs, str) else number(epochs),
         "Rows an update": number(tune["batch_size"] * tune["gradient_accumulation_steps"]),
-        "Peak learning rate": f"{(training or {}).get('learning_rate', tune['learning_rate']):g} ({tune['lr_scheduler_type']})",
+        "Peak learning rate": f"{training.get('learning_rate', tune['learning_rate']):g} ({tune['lr_scheduler_type']})",
         "Seed": str(recipe["seed"]),
-        **number_format,
+        **({"Computed in": str(training["computed_in"])} if "computed_in" in training else {}),
     }
-    if reward := (own or {}).get("reward"):
+    if reward := own.get("reward"):
         learned = f"LoRA, rank {reward['lora']['rank']}, merged" if reward["adaptation"] == "lora" else "every weight"
         facts = {"Trained by reward": "from the model of its start", "Adaptation": learned, "Seed": facts["Seed"]} | {
             "Answers an update": f"{reward['num_generations']} to each of {reward['questions']} questions",
             "Peak learning rate": f"{reward['learning_rate']:g}",
         }
-    if known.functions is not None:
+    if functional:
         book = recipe["codebook"]
         kind = book["representation"].replace("_", "-")
         facts["Codebook"] = f"{book['size']} codes from {kind} embeddings of {recipe['embeddings']['model']}"
     for key, name in (("rows", "Training rows"), ("updates", "Updates"), ("target_tokens", "Target tokens an epoch")):
-        if training and key in training:
+        if key in training:
             facts[name] = number(training[key])
-    if own and "method" in own:
+    if "method" in own:
         facts = {"Method": str(own["method"])} | facts
-    if own and own.get("settings"):
+    if own.get("settings"):
         facts["Settings of the method"] = cell(json.dumps(own["settings"], ensure_ascii=False).strip("{}"), 1000)
-    if known.notes:
-        facts["Notes"] = "; ".join(known.notes)
-    if data and data["train"]:
-        facts["Training questions"] = ", ".join(f"{task} {number(count)}" for task, count in data["train"].items())
     return facts
 
 
-def traces_card(
-    repository: str,
-    method: str,
-    recipe: Mapping[str, Any],
-    rows: Sequence[Mapping[str, str]],
-    end: str,
-    functions: Mapping[str, Any] | None = None,
-) -> str:
-    """The card of a method's training rows, in Markdown with YAML front matter; it depends on the arguments alone.
-
-    ``repository``: ``OWNER/NAME``; ``recipe``: the resolved one (``model_dump(mode="json")``); ``rows``: ``prompt`` and
-    ``completion`` each, at least one; ``end``: the text of the token that ends a turn; ``functions``: those of the functional
-    tokens, ``None`` for rows without them.
-    """
-    recipe = without_folders(recipe)
-    origins = sources(recipe)
-    written = [len(re.findall(r"<cirf_\d{3,}>", row["completion"])) for row in rows]
-    delimiters = (functions or {}).get("delimiters", "cirf")
-    size = (functions or {}).get("size", 0)
-    codes = sorted(((functions or {}).get("codes") or {}).items(), key=lambda item: (-item[1]["count"], int(item[0])))
-    first = json.dumps(rows[0], indent=2, ensure_ascii=False)
-    fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", first)), default=0))  # which the row cannot close
-    text: str = card_template("traces.md.j2").render(
-        front=_traces_front(rows, licence_of(origins), functions is not None),
-        repository=repository,
-        method=method,
-        base=hub_name(recipe["backbone"]["model"]),
-        book=f"{recipe['codebook']['representation'].replace('_', '-')} embeddings of {recipe['embeddings']['model']}",
-        functions=functions,
-        own=(recipe["variants"].get(method, {}).get("method") or method) == "cirf_self",
-        start=f"<{delimiters}>",
-        opened=all(row["prompt"].endswith(f"<{delimiters}>") for row in rows),
-        close=f"</{delimiters}>",
-        size=size,
-        codes=codes,
-        count=len(rows),
-        characters=[sum(len(row[part]) for row in rows) / len(rows) for part in ("prompt", "completion")],
-        written=sum(written) / len(rows),
-        example=f"{fence}json\n{first}\n{fence}",
-        end=end,
-        sources=origins,
-        unsaid=UNSAID,
-    )
-    return text
-
-
-def _traces_front(rows: Sequence[Mapping[str, str]], licence: str | None, functional: bool) -> str:
-    """The YAML between the dashes; without a licence if there is no single one."""
-    front: dict[str, Any] = {"license": licence} if licence else {}
-    front["task_categories"] = ["text-generation"]
-    bounds = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"))
-    front["size_categories"] = [next((name for bound, name in bounds if len(rows) < bound), "n>1M")]
-    front["tags"] = ["cirf", "trl", "sft", *(["latent-reasoning"] if functional else [])]
-    front["configs"] = [{"config_name": "default", "data_files": [{"split": "train", "path": "sft.jsonl"}]}]
-    return str(yaml.safe_dump(front, sort_keys=False, allow_unicode=True))
+def _more_facts(report: Mapping[str, Any], notes: Sequence[str]) -> dict[str, str]:
+    questions = ", ".join(f"{task} {number(count)}" for task, count in report["data"]["train"].items())
+    return ({"Notes": "; ".join(notes)} if notes else {}) | ({"Training questions": questions} if questions else {})

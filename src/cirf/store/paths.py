@@ -35,15 +35,6 @@ def without_folders(value: Any) -> Any:
     return value
 
 
-def places_in(value: Any) -> list[str]:
-    """Every text in lists and dicts that is a place."""
-    if isinstance(value, dict):
-        return [place for one in value.values() for place in places_in(one)]
-    if isinstance(value, list | tuple):
-        return [place for one in value for place in places_in(one)]
-    return [value] if isinstance(value, str) and is_place(value) else []
-
-
 def user_path(written: str | Path) -> Path:
     """The path with ``~`` and ``~NAME`` as home folders; nothing is looked up on the disk. ``CirfError`` where no user has that
     name, and for what no path can hold."""
