@@ -196,27 +196,12 @@ def init(
 
 
 @app.command()
-def report(
-    folder: RunPath,
-    picture: Annotated[OptPath, Option("--picture", metavar="FILE", help="Write only accuracy against tokens, as SVG.")] = None,
-    domain: Annotated[OptText, Option("--domain", help="With --picture: all (default), in (tasks trained on) or out.")] = None,
-    without: Annotated[
-        OptTexts, Option("--without", metavar="METHOD", help="With --picture: leave a method out. Repeatable.")
-    ] = None,
-    trust: TrustCode = False,
-    as_json: Json = False,
-) -> None:
+def report(folder: RunPath, trust: TrustCode = False, as_json: Json = False) -> None:
     """Write a run's report again."""
     look_only(trust)
-    from cirf.commands.analyze import write_picture
     from cirf.commands.run import write_report
 
-    if picture is not None:
-        write_picture(folder, picture, domain or "all", without or [])
-    elif domain or without:
-        raise CirfError("--domain and --without go with --picture FILE")
-    else:
-        write_report(folder, as_json)
+    write_report(folder, as_json)
 
 
 @app.command()

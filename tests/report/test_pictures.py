@@ -7,7 +7,6 @@ from collections import Counter
 from itertools import combinations
 
 import pytest
-import tinyrun
 from colours import SIGHTS, contrast, distance
 from hypothesis import given
 from hypothesis import strategies as st
@@ -140,32 +139,6 @@ def test_codes_are_read_back_out_of_text():
 def test_reading_undoes_writing(steps):
     text = "<cirf>" + "".join(f"<cirf_{code:03d}>{result}" for code, result in steps) + "</cirf>yes"
     assert read_codes(text) == [(code, result.strip()) for code, result in steps]
-
-
-# ``cirf report --picture``: the first picture of the report as a file
-
-
-@pytest.mark.parametrize("domain", ["all", "in"])
-def test_the_picture_is_written_alone(finished, tmp_path, domain):
-    path = tmp_path / "picture.svg"
-    said = tinyrun.cirf("report", finished, "--picture", path, "--domain", domain, "--without", "cot")
-    assert said.code == 0 and said.out.strip() == f"picture: {path}", said.err
-    svg = path.read_text(encoding="utf-8")
-    assert svg.startswith('<svg style="background:#fff"')
-    assert set(re.findall(r'class="mark point" data-method="(\w+)"', svg)) == {"cirf_full", "direct_sft", "sft_cot"}
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (("--picture", "x.svg", "--domain", "none"), "--domain: expected all, in, out"),
-        (("--picture", "x.svg", "--without", "nobody"), "has no method 'nobody'"),
-        (("--picture", "x.svg", "--domain", "out"), "no answers on tasks not trained on"),
-        (("--domain", "in"), "go with --picture"),
-    ],
-)
-def test_what_cannot_be_drawn_is_said(finished, options, words):
-    assert words in tinyrun.cirf("report", finished, *options).error()
 
 
 # Texts of the page of analyses

@@ -1,7 +1,4 @@
-"""``analyze``: the paper's tables and figures, and more, from a run or a sweep.
-
-``report --picture``: the report's first picture as a file.
-"""
+"""``analyze``: the paper's tables and figures, and more, from a run or a sweep."""
 
 from __future__ import annotations
 
@@ -10,16 +7,14 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from cirf.analysis.analysis import Analysis, AnalysisResult, MissingInputError, get, names
 from cirf.analysis.groups import distinct
-from cirf.analysis.pareto import domain_points, mark_fronts, on_same_questions, picture
 from cirf.analysis.source import Run, Source
-from cirf.analysis.tradeoff import WIDE
 from cirf.commands.show import up_to_date
 from cirf.errors import CirfError
 from cirf.export import archive
@@ -30,7 +25,6 @@ from cirf.progress import write_line
 from cirf.recipe.load import open_run
 from cirf.report.data.collect import collect
 from cirf.report.page import dark_colours
-from cirf.report.plots import pareto_svg
 from cirf.report.templates import read_script, script_hash, template, variable
 from cirf.store.files import parse_json, to_json, write_atomic
 from cirf.store.integrity import check_results
@@ -232,32 +226,3 @@ def _counted(made: AnalysisResult) -> str:
     if made.pictures:
         parts.append(f"{len(made.pictures)} picture{'s' if len(made.pictures) != 1 else ''}")
     return ", ".join(parts)
-
-
-DOMAINS = {"all": "all tasks", "in": "tasks trained on", "out": "tasks not trained on"}
-
-
-def write_picture(folder: Path, path: Path, domain: str, without: Collection[str]) -> None:
-    """Write accuracy against generated tokens of a run or an archive to ``path``, an SVG on a white ground.
-
-    ``domain``: ``all`` counts every question alike; ``in`` and ``out`` are means of the tasks trained on or not. ``without``:
-    methods to leave out. ``CirfError`` for an unknown domain or method, or if nothing is left to draw.
-    """
-    if domain not in DOMAINS:
-        raise CirfError(f"--domain: expected {', '.join(DOMAINS)}, found {domain!r}")
-    run = open_run_of(folder)
-    unknown = [name for name in without if name not in run.methods]
-    if unknown:
-        raise CirfError(f"--without: {folder} has no method {unknown[0]!r} (it has: {', '.join(run.methods)})")
-    if domain == "all":
-        rows = {name: row for name, row in run.methods.items() if name not in without}
-        svg = pareto_svg({**run.data, "methods": rows})
-    else:
-        kept = [point for point in domain_points(run, domain) if point["kind"] not in without and point["tokens"]]
-        points = on_same_questions(kept)[0] if kept else []
-        mark_fronts(points)
-        svg = picture(points, "", "tokens", size=WIDE) if points else None
-    if svg is None:
-        raise CirfError(f"{folder}: no answers on {DOMAINS[domain]} to draw")
-    write_atomic(path, svg.replace("<svg", '<svg style="background:#fff"', 1) + "\n")
-    print(f"picture: {path}")
