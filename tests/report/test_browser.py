@@ -288,11 +288,11 @@ def test_texts_of_strangers_do_not_run(browser, data, tmp_path):
 
 
 def test_without_scripts_the_page_is_whole(browser, address):
-    """What is written is there: the rows of the codes, the examples; what needs a script does not show."""
+    """What is written is there: the rows of the codes, the tables; what needs a script does not show."""
     browser.open(address, scripts=False)
     try:
         text = browser.run("document.body.innerText")
     finally:
         browser.call("Emulation.setScriptExecutionDisabled", value=False)
     assert "Filter methods" not in text and "All questions" not in text and "Find tokens" not in text
-    assert "The first questions of each task" in text and "The coin starts heads up." in text
+    assert "Questions and traces are shown by a script" in text

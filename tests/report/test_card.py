@@ -23,7 +23,7 @@ FUNCTIONS = {
 
 def card_of(method, data, recipe, functions=None, **more):
     """A card of a model that was not evaluated."""
-    return card_from_report(method, data | {"recipe": recipe, "methods": {}, "training": {}, "examples": []}, functions, **more)
+    return card_from_report(method, data | {"recipe": recipe, "methods": {}, "training": {}, "examples": {}}, functions, **more)
 
 
 def parts(card):
@@ -54,11 +54,7 @@ def test_a_card_says_what_it_is_and_how_to_load_it(data):
 def test_a_card_shows_an_output_as_it_is_written(data, opening):
     recipe = copy.deepcopy(data["recipe"])
     recipe["vocabulary"]["opening"] = opening
-    right = {"output": "<cirf_011>5<cirf_003>8</think>8", "correct": True}
-    examples = [
-        {"answers": {"cirf_full": {"output": "<cirf_003>9</think>9", "correct": False}}},
-        {"answers": {"cirf_full": right}},
-    ]
+    examples = {"cirf_full": "<cirf_011>5<cirf_003>8</think>8"}
     card = card_from_report("cirf_full", data | {"recipe": recipe, "training": {}, "examples": examples}, FUNCTIONS)
     assert "An output for a held-out question:\n\n```\n<cirf_011>5<cirf_003>8</think>8\n```" in card
     assert "An output for" not in card_of("cirf_full", data, recipe, FUNCTIONS)

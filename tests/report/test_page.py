@@ -10,7 +10,7 @@ from colours import contrast
 
 from cirf.recipe.load import dump
 from cirf.report.data.collect import collect
-from cirf.report.page import headline, hue, kind, number, percent, render, seconds, times, tokens
+from cirf.report.page import headline, hue, number, percent, render, seconds, times, tokens
 from cirf.report.templates import script_hash
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
@@ -75,7 +75,6 @@ def test_the_page_shows_the_numbers(data, html):
     assert "no step found" in text and "another answer" in text
     assert "99.2 % of the rationales could be segmented (248)" in text and "0.8 % dropped" in text
     assert "not significant" in text
-    assert text.count('<article class="example">') == 12
     assert "learning_rate: 0.001" in text and "a CPU" in text and "loss a target token" in text
 
 
@@ -106,11 +105,7 @@ def test_comparisons_overlap_and_turns_are_reported(data, html):
     text = html.replace("\N{NO-BREAK SPACE}", " ")
     assert "p, corrected" in text and "corrected for 3 comparisons" in text and "McNemar’s exact test" in text
     assert "Near-duplicates" in text and "“the coin lee does not flip the coin is it still heads up”" in text
-    assert "All 4 models were in memory at once" in text and "The methods take turns at each question" in text
-
-
-def test_marks_are_words_and_not_colour_alone(html):
-    assert re.search(r"✓</span> right", html) and re.search(r"✗</span> wrong", html) and ">?</span> unparsed" in html
+    assert "The methods take turns at each question" in text
 
 
 @pytest.mark.usefixtures("sketched")
@@ -118,8 +113,7 @@ def test_text_of_models_and_users_is_escaped(data):
     evil = "<script>alert('x')</script><img src=//evil>"
     bad = copy.deepcopy(data)
     bad["name"] = bad["notes"] = evil
-    bad["examples"][0]["question"] = bad["examples"][0]["gold"] = evil
-    bad["examples"][0]["answers"]["cot"]["output"] = evil * 5
+    bad["questions"]["rows"][0]["question"] = bad["questions"]["rows"][0]["gold"] = evil
     bad["codebook"]["codes"][0]["examples"] = [evil]
     bad["codebook"]["codes"][0]["label"] = f'"{evil}'
     bad["data"]["dropped"]["segments"] = {evil: 1}
@@ -262,11 +256,6 @@ def test_numbers_in_words():
 
 def test_neighbouring_codes_have_distant_hues():
     assert all(min(abs(hue(i) - hue(i + 1)), 360 - abs(hue(i) - hue(i + 1))) > 90 for i in range(256))
-
-
-def test_answers_are_shown_by_what_they_are():
-    assert kind({"output": "<cirf><cirf_001>3</cirf>3", "codes": [[1, "3"]]}) == "codes"
-    assert kind({"output": "first\nsecond"}) == "prose" and kind({"output": "72\n"}) == "short"
 
 
 def test_the_page_allows_its_own_script_and_no_other(html):

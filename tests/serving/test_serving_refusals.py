@@ -255,13 +255,6 @@ def test_one_that_cannot_be_answered_does_not_fail_the_others(
     assert good.result()[2]["choices"][0]["message"]["content"] == alone(traces, "Hi?")[1]
 
 
-def test_limits_are_positive() -> None:
-    with pytest.raises(CirfError, match="the limit queue is 0"):
-        Limits(queue=0)
-    with pytest.raises(CirfError, match="no more than 4 are decoded together"):
-        Limits(batch=4)
-
-
 MARKS = (
     "<cirf>",
     "</cirf>",

@@ -69,7 +69,7 @@ def _codes(folder: Path) -> tuple[dict[int, int], dict[int, list[str]]]:
         return _counts(functions), {int(code): list(row["examples"]) for code, row in functions["codes"].items()}
 
     open_run(folder)
-    book: dict[str, Any] | None = collect(folder, examples=0, segments_per_code=12)["codebook"]
+    book: dict[str, Any] | None = collect(folder, segments_per_code=12)["codebook"]
     if book is None:
         raise CirfError(f"{folder}: no codebook yet; make the run's stage `codebook` first")
     used = [row for row in book["codes"] if row["count"]]

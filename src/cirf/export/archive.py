@@ -154,7 +154,7 @@ def _without_texts(report: Mapping[str, Any]) -> dict[str, Any]:
     }
     return {
         **report,
-        "examples": [],
+        "examples": {},
         "questions": {**report["questions"], "shown": 0, "cut": 0, "rows": []},
         "checks": {},
         "codebook": book and {**book, "codes": codes},

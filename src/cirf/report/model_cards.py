@@ -89,7 +89,6 @@ def card_from_report(
     evaluate, settings = recipe["evaluate"], recipe["variants"].get(method, {}).get("settings", {})
     cap = evaluate["max_trace_tokens"] + answer_cap if functions else evaluate["max_new_tokens"]
     opened = recipe["vocabulary"]["opening"] == "prompt"
-    outputs = [row["answers"].get(method, {}) for row in report["examples"]]
     compared = {
         f"all, {NAMES[name]} (`{name}`)": report["methods"][name]
         for name in _COMPARED
@@ -114,7 +113,7 @@ def card_from_report(
         cap=min(cap, evaluate.get("max_completion_tokens") or cap),
         metrics=metrics,
         rows={**metrics["tasks"], "**all**": metrics, **compared} if metrics else {},
-        example=next((str(row["output"]) for row in outputs if row.get("correct") and row.get("output")), None),
+        example=report["examples"].get(method),
         version=__version__,
         codes=sorted(codes, key=lambda item: (-item[1]["count"], int(item[0]))),
         facts=_facts(method, recipe, trained, functional=functions is not None)

@@ -7,19 +7,17 @@ import yaml
 from markupsafe import Markup
 
 from cirf.analysis.names import BASELINE, base, describe, titles_of, variants_of
-from cirf.analysis.source import is_functional
 from cirf.analysis.tradeoff import NARROW
 from cirf.pictures.canvas import themed
 from cirf.pictures.style import FAMILIES, Style, every_style, family_style
 from cirf.report.data.collect import REFERENCE
-from cirf.report.data.measures import holding, seen_before, setting
+from cirf.report.data.measures import seen_before, setting
 from cirf.report.plots import codebook_svg, compression_svg, pareto_svg, training_svg, voting_svg
 from cirf.report.templates import colour, page_data, read_script, script_hash, template, to_script, variable
 from cirf.statistics import Comparison, Interval, describe_difference
 
 _MANY_TRUNCATED = 0.02
 _OPEN_CODES = 16
-_SHORT = 80
 
 
 class Section(NamedTuple):
@@ -35,7 +33,7 @@ SECTIONS = (
     Section("methods", "Methods", "methods.html.j2"),
     Section("codes", "What the tokens mean", "codes.html.j2", lambda data: (data["codebook"] or {}).get("codes")),
     Section("compression", "Compression", "compression.html.j2", lambda data: data["compression"]),
-    Section("traces", "Traces", "traces.html.j2", lambda data: data["examples"] or data["questions"]["rows"]),
+    Section("traces", "Traces", "traces.html.j2", lambda data: data["questions"]["rows"]),
     Section("training", "Training", "training.html.j2", lambda data: data["training"] or (data["codebook"] or {}).get("losses")),
     Section("data", "Data", "data.html.j2"),
     Section("recipe", "Recipe", "recipe.html.j2"),
@@ -79,7 +77,6 @@ def render(data: Mapping[str, Any]) -> str:
         differences=differences(data),
         others=[styles[name].title for name, row in data["methods"].items() if not row["same_questions"]],
         setting=setting(data["latency"]),
-        holding=holding,
         sampled={name: row["sampled"] for name, row in data["methods"].items() if row["sampled"]},
         vote_differences=vote_differences(data),
         training_setting=training_setting(data["environment"]),
@@ -90,7 +87,6 @@ def render(data: Mapping[str, Any]) -> str:
         seen_before=seen_before(data["data"]["reports"]["problems"].get("overlap", {})),
         hue=hue,
         reference=REFERENCE,
-        kind=kind,
         open_codes=_OPEN_CODES,
         recipe=yaml.safe_dump(data["recipe"], sort_keys=False, allow_unicode=True, width=110) if data["recipe"] else "",
     )
@@ -297,10 +293,3 @@ def words(key: str) -> str:
 def hue(code: int) -> int:
     """A code's hue in degrees, neighbours far apart (golden angle); the number next to it identifies it without colour."""
     return round(code * 137.508) % 360
-
-
-def kind(answer: Mapping[str, Any]) -> str:
-    """How an answer is shown: ``codes`` (chips), ``prose`` (a box) or ``short`` (a line)."""
-    if "codes" in answer and is_functional(answer["output"]):
-        return "codes"
-    return "prose" if len(answer["output"]) > _SHORT or "\n" in answer["output"].strip() else "short"

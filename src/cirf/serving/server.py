@@ -4,13 +4,10 @@ and refusals in the form of OpenAI's API."""
 from __future__ import annotations
 
 import asyncio
-import errno
 import hmac
 import json
 import logging
-import resource
 import socket
-import sys
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -22,10 +19,8 @@ from cirf.endpoints.requests import is_loopback
 from cirf.errors import CirfError
 from cirf.serving.limits import Limits
 
-_QUEUE = 2048
-"""Connections that wait in the kernel until they are accepted."""
-_OWN = 64
-"""Open files that are not connections: the model's, the log's, the libraries'."""
+_REFUSABLE = 128
+"""Connections beyond those of accepted requests, to refuse further ones with an answer."""
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -54,11 +49,9 @@ def make_server(app: Any, limits: Limits, ready: Callable[[], None] = lambda: No
     """A server whose ``run(sockets=[bound])`` answers until a signal comes (Ctrl-C, SIGTERM) or ``should_exit`` is set, and then
     finishes what is being answered. ``ready`` is called once requests are taken. Requests are not logged.
     """
-    most, at_once = _connections(limits)
     config = Config(
         app,
-        http=_patient(limits, most),
-        backlog=at_once,
+        http=_patient(limits),
         ws="none",
         lifespan="on",
         loop="asyncio",
@@ -73,48 +66,15 @@ def make_server(app: Any, limits: Limits, ready: Callable[[], None] = lambda: No
 
     class Ready(Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            asyncio.get_running_loop().set_exception_handler(_report_once())
             await super().startup(sockets)
-            for bound in sockets or ():
-                bound.listen(_QUEUE)  # asyncio takes the backlog for the number to accept at once as well
             ready()
 
     return Ready(config)
 
 
-def _connections(limits: Limits) -> tuple[int, int]:
-    """The most connections, and how many to accept at once: twice ``limits.requests``, or as many as this process may open files.
-    Those being accepted and those being closed are open besides, hence the room for several times as many as are accepted."""
-    most, (files, _) = 2 * limits.requests, resource.getrlimit(resource.RLIMIT_NOFILE)
-    if files == resource.RLIM_INFINITY:
-        return most, 128
-    at_once = max(1, min(128, files // 32))
-    room = files - _OWN - 4 * at_once
-    if room < 8:
-        raise CirfError(f"only {files} files may be open at once, too few to serve; raise the limit with ulimit -n 1024")
-    return min(most, room), at_once
-
-
-def _report_once() -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
-    """An exception handler that reports in one line, once, that no more files can be opened: asyncio reports it for every
-    connection that it cannot accept."""
-    answered = False
-
-    def report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        nonlocal answered
-        error = context.get("exception")
-        if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-            loop.default_exception_handler(context)
-        elif not answered:
-            answered = True
-            print(f"connections wait: {error.strerror} (said once)", file=sys.stderr)
-
-    return report
-
-
-def _patient(limits: Limits, most: int) -> type[H11Protocol]:
+def _patient(limits: Limits) -> type[H11Protocol]:
     """The protocol of a connection. One without a whole request head, or whose client does not read the response, is
-    closed after ``limits.slow`` seconds; more than ``most`` are not taken."""
+    closed after ``limits.slow`` seconds; more than ``limits.requests`` and some to refuse are not taken."""
 
     class Patient(H11Protocol):
         _head: asyncio.TimerHandle | None = None
@@ -122,7 +82,7 @@ def _patient(limits: Limits, most: int) -> type[H11Protocol]:
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
-            if len(self.connections) > most:
+            if len(self.connections) > limits.requests + _REFUSABLE:
                 transport.abort()
                 return
             self._expect()

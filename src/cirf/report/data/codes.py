@@ -203,18 +203,12 @@ def _question(task: str, item: str, problem: Row | None, answers: Mapping[str, S
     }
 
 
-def shown_answer(row: Row) -> Data:
-    """What is shown of an answer, and of a functional trace its ``codes`` ([[code, result], ...]) and ``answer``."""
+def _answer(rows: Sequence[Row]) -> Data:
+    row = min(rows, key=lambda one: one["run"])
     shown = {key: row[key] for key in ("correct", "parsed", "truncated", "tokens")}
     if is_functional(row["output"]):
         shown |= {"codes": [list(pair) for pair in read_codes(row["output"])], "answer": row["answer"]}
-    return shown
-
-
-def _answer(rows: Sequence[Row]) -> Data:
-    row = min(rows, key=lambda one: one["run"])
-    shown = shown_answer(row)
-    if "codes" not in shown:
+    else:
         shown["output"] = row["output"].strip()
     if len(rows) > 1:
         shown["runs"] = [sum(1 for one in rows if one["correct"]), len(rows)]

@@ -16,7 +16,6 @@ transitions and the questions see `cirf.report.data.codes`.
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from cirf.evaluation.harness import Row
 from cirf.evaluation.protocols import PROTOCOLS, rows_asked
 from cirf.rationales.segmentation import PAPER_SHARE_DROPPED
 from cirf.report.advice import read_verdict, writes_tokens
-from cirf.report.data.codes import read_functions, read_questions, rows_in, shown_answer
+from cirf.report.data.codes import read_functions, read_questions, rows_in
 from cirf.report.data.measures import (
     as_trained,
     comparable,
@@ -51,15 +50,14 @@ def collect(
     folder: Path,
     *,
     stages: Collection[str] | None = None,
-    examples: int = 12,
     segments_per_code: int = 4,
     environment: Mapping[str, Any] | None = None,
 ) -> Data:
     """The data of a run's report.
 
-    ``stages``: the names of those to report, which are done by the run's recipe; ``None``: all that are there. ``examples`` test
-    questions are shown with every method's output, ``segments_per_code`` segments with every code; ``environment`` defaults to
-    that of the run's start, or this machine's if there is no record. Raises ``CirfError`` if a file of the run is damaged.
+    ``stages``: the names of those to report, which are done by the run's recipe; ``None``: all that are there.
+    ``segments_per_code`` segments are given with every code; ``environment`` defaults to that of the run's start, or this
+    machine's if there is no record. Raises ``CirfError`` if a file of the run is damaged.
     """
     run, recipe = RunView(folder, stages), _recipe(folder)
     rows = {name: _evaluation_rows(run.at(f"evaluation/{name}")) for name in _methods(run, recipe)}
@@ -99,7 +97,7 @@ def collect(
         "codebooks": compare_codebooks(run, recipe),
         "compression": read_compression(run, recipe),
         "left_out": run.left_out(),
-        "examples": pick_examples(test, rows, examples),
+        "examples": {name: output for name, tables in rows.items() if (output := _right_output(tables))},
         "questions": read_questions(test, rows),
         "data": _data(run, problems),
         "recipe": recipe,
@@ -155,6 +153,11 @@ def _method(run: RunView, name: str, tables: Mapping[str, Sequence[Row]], latenc
         "caveats": _json(run.at(f"evaluation/{name}") / "stage.json").get("summary", {}).get("notes", []),
         "tasks": {task: row | task_latency_of(latency, name, task) for task, row in details["tasks"].items()},
     }
+
+
+def _right_output(tables: Mapping[str, Sequence[Row]]) -> str | None:
+    """The first output with a right answer, for the model's card."""
+    return next((str(row["output"]) for table in tables.values() for row in table if row["correct"] and row["output"]), None)
 
 
 def _protocol(run: RunView, recipe: Mapping[str, Any]) -> Data | None:
@@ -291,38 +294,6 @@ def read_compression(run: RunView, recipe: Mapping[str, Any]) -> dict[str, Any] 
         "methods": methods,
         "traces": len(paths),
         "tokens": sum(path.tokens for path in paths) / max(1, len(paths)),
-    }
-
-
-Tables = Mapping[str, Sequence[Row]]
-
-
-def pick_examples(test: Mapping[str, Mapping[str, Row]], rows: Mapping[str, Tables], count: int) -> list[dict[str, Any]]:
-    """``count`` questions, one task after the other, each with the first run of every method.
-
-    ``test`` holds the problems by task and id, ``rows`` the evaluation rows by method and task. An example reads
-    ``{"task", "id", "question", "choices", "gold", "answers": {method: {...}}}``; an answer holds ``output, parsed,
-    correct, tokens, truncated`` and, of a functional trace, ``codes`` ([[code, result], ...]) and ``answer``.
-    """
-    answers: dict[tuple[str, str], dict[str, Row]] = {}
-    for method, tables in rows.items():
-        for task, table in tables.items():
-            for row in table:
-                if row["run"] == 0:
-                    answers.setdefault((task, row["id"]), {})[method] = row
-    columns = [[(task, item) for item in problems if (task, item) in answers] for task, problems in test.items()]
-    turns = [where for turn in zip_longest(*columns) for where in turn if where is not None]
-    return [_example(test[task][item], task, answers[task, item]) for task, item in turns[:count]]
-
-
-def _example(problem: Row, task: str, answers: Mapping[str, Row]) -> dict[str, Any]:
-    return {
-        "task": task,
-        "id": problem["id"],
-        "question": problem["question"],
-        "choices": problem.get("choices"),
-        "gold": problem["answer"],
-        "answers": {method: {"output": row["output"], **shown_answer(row)} for method, row in answers.items()},
     }
 
 

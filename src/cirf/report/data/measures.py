@@ -154,20 +154,6 @@ def setting(facts: Mapping[str, Any]) -> str:
     return ", ".join(str(part) for part in (*parts, facts.get("dtype")) if part)
 
 
-def holding(facts: Mapping[str, Any]) -> str:
-    """How the models were held while they took turns, in words."""
-    loads = facts.get("loads") or []
-    if not loads:
-        return ""
-    if all(load["models"] == 1 for load in loads):
-        details = "One model answers for all methods"
-    elif all(load["together"] for load in loads):
-        details = f"All {loads[0]['models']} models were in memory at once"
-    else:
-        details = f"The {loads[0]['models']} models did not fit into memory together and were loaded in turn, several rounds"
-    return details + (f"; the measurement was resumed {len(loads) - 1}\N{MULTIPLICATION SIGN}" if len(loads) > 1 else "")
-
-
 def read_training(folder: Path) -> dict[str, Any] | None:
     """A training for ``report.json``; ``None`` if the folder holds no ``history.json``.
 
