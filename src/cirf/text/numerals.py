@@ -310,11 +310,7 @@ def only_word_value(text: str) -> int | None:
     """The value of the only number that a text names in words, up to ninety-nine; ``None`` if it names none or several, or
     nothing but *one*, which is seldom a number."""
     found = list(_SPOKEN.finditer(text))
-    if (
-        len(found) != 1
-        or found[0][0].casefold() == "one"
-        or re.match(r"[ -](?:hundred|thousand|million)", text[found[0].end() :])
-    ):
+    if len(found) != 1 or found[0][0].casefold() == "one" or _GOES_ON.match(text, found[0].end()):
         return None
     match = found[0]
     if match["small"]:
