@@ -200,7 +200,7 @@ def sketched() -> Iterator[None]:
         patch.setattr(canvas, "settle", lambda figure: None)
         for module in (plots, tradeoff):  # those of a report
             patch.setattr(module, "canvas", _blank)
-            patch.setattr(module, "place_names", lambda *given: None)
+        patch.setattr(tradeoff, "place_names", lambda *given: None)
         yield
 
 

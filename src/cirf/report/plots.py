@@ -5,8 +5,7 @@ from typing import Any
 
 from cirf.analysis.names import BASELINE, describe, family, titles_of, variants_of
 from cirf.analysis.tradeoff import WIDE, MethodPoint, PictureSize, draw, on_front
-from cirf.pictures.canvas import INK, SOFT, Mark, canvas, gid, limits, marked, ticks
-from cirf.pictures.placing import place_names
+from cirf.pictures.canvas import INK, SOFT, canvas
 from cirf.pictures.style import style
 from cirf.report.data.measures import setting
 
@@ -143,41 +142,23 @@ def compression_svg(data: Mapping[str, Any]) -> str | None:
 
 
 def voting_svg(data: Mapping[str, Any]) -> str | None:
-    """Accuracy of 1, 2, ... votes against generated tokens an answer; a separate point is the one answer that they are compared
-    with."""
+    """Accuracy of 1, 2, ... votes against generated tokens an answer, joined by a line; a separate point is the one answer that
+    they are compared with."""
     found = data["voting"]
     if not found:
         return None
-    names, titles, rows = list(data["methods"]), titles_of(data), found["curve"]
-    look = style(found["method"], names, titles)
-    points = [(row, f"{row['votes']}", look) for row in rows]
-    if "alone" in found:
-        other = style(found["against"], names, titles)
-        points.append((found["alone"], other.title, other))
-    reach = [row["tokens"] for row, _, _ in points]
-    with canvas(4.9, 3.7, "voting") as (figure, out):
-        axes = figure.add_subplot()
-        logarithmic = max(reach) > 4 * min(reach)
-        limits(axes, reach, logarithmic)
-        axes.set_ylim(-3, 103)
-        xs, ys = [row["tokens"] for row in rows], [100 * row["accuracy"] for row in rows]
-        curves = axes.plot(xs, ys, color=look.colour, linewidth=1.5, alpha=0.6, label=f"{look.title}, by number of votes")
-        placed, marks = [], []
-        for index, (row, title, drawn) in enumerate(points):
-            x, low, y, high = row["tokens"], *(100 * value for value in (row["interval"][0], row["accuracy"], row["interval"][1]))
-            point: dict[str, Any] = {"markersize": 8, "markeredgecolor": "white", "zorder": 3, "gid": gid(index, "point")}
-            axes.plot([x, x], [low, high], color=drawn.colour, linewidth=2, alpha=0.45, gid=gid(index, "bar"))
-            axes.plot([x], [y], **drawn.point, **point)
-            placed.append((x, y, low, high, title, drawn.colour))
-            votes = f"{look.title}, {title} vote{'s' if title != '1' else ''}" if "votes" in row else title
-            share = f"{y:.1f} % right (95 % interval {low:.1f} to {high:.1f}, {row['n']} questions)"
-            method = found["method"] if "votes" in row else found["against"]
-            marks.append(Mark(method, f"{votes}: {share}, {x:.1f} tokens an answer"))
-        axes.set_xlabel("generated tokens an answer")
-        axes.set_ylabel("accuracy, %")
-        ticks(axes, "tokens", logarithmic)
-        figure.legend(frameon=False, fontsize=8.5, loc="outside upper left")
-        place_names(figure, axes, placed, curves)
-        description = "; ".join(f"{title}: {y:.1f} % at {x:.3g} tokens" for x, y, _, _, title, _ in placed)
-        out.append(f"Accuracy by number of votes of {look.title}. {description}")
-    return marked(out[0], marks)
+    titles, variants = titles_of(data), variants_of(data)
+    points = [(found["method"], f"{row['votes']}", row) for row in found["curve"]]
+    points += [(found["against"], titles[found["against"]], found["alone"])] if "alone" in found else []
+    spots = []
+    for method, title, row in points:
+        share, low, high = (100 * value for value in (row["accuracy"], *row["interval"]))
+        called = f"{titles[method]}, {title} vote{'s' * (title != '1')}" if "votes" in row else title
+        of = family(method, variants, data["methods"][method]["functional"])
+        place = (row["tokens"], share, low, high)
+        spots.append(
+            MethodPoint(method, title, f"{called}: {describe_method(row)}", of, *place, front="votes" in row, named=True)
+        )
+    described = "; ".join(f"{spot.title}: {spot.accuracy:.1f} % at {spot.cost:.3g} tokens" for spot in spots)
+    labels = ("generated tokens an answer", "accuracy, %")
+    return draw(spots, "voting", labels, f"Accuracy by number of votes of {titles[found['method']]}. {described}")
