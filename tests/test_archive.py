@@ -12,7 +12,7 @@ from typing import Any
 import pandas
 import pytest
 import tinyrun
-from docs.research import near, result_tables
+from docs.research import near, pictures, result_tables
 from docs.research.result_specs import TABLES
 from docs.research.result_tables import BLOCK, Line, Table, Trained, accuracy, less, rate, render, text, tokens, tokens_share
 
@@ -102,6 +102,13 @@ def test_its_report_has_the_run_s_numbers(archived: Path, finished: Path, tmp_pa
     label = next(row["label"] for row in theirs["codebook"]["codes"] if row["count"])
     page = (copy / "report.html").read_text(encoding="utf-8")
     assert "cirf_full" in page and "direct_sft" in page and label in page
+
+
+def test_the_documentation_has_pictures_of_archives(archived: Path, tmp_path: Path) -> None:
+    pictures.main([str(archived), str(tmp_path / "picture.svg"), "--without", "cot"])
+    svg = (tmp_path / "picture.svg").read_text(encoding="utf-8")
+    assert svg.startswith('<svg style="background:#fff"')
+    assert 'data-method="cirf_full"' in svg and 'data-method="cot"' not in svg
 
 
 def test_analyses_of_answers_are_those_of_the_run(archived: Path, finished: Path, tmp_path: Path) -> None:
