@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cirf.pictures.canvas import gid, settle
 
@@ -39,7 +39,7 @@ class _Placement(NamedTuple):
     cost: float
 
     @property
-    def sides(self) -> dict[str, str]:
+    def sides(self) -> dict[str, Any]:
         """Which side of the name is at its place."""
         across = "left" if self.right > 0 else "right" if self.right else "center"
         return {"ha": across, "va": "center" if self.right else "bottom" if self.up > 0 else "top"}
