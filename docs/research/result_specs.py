@@ -1345,14 +1345,13 @@ SCORES = Table(
         "`terse`, made sums": area(SUMS, "terse"),
     },
     [
-        other_use("functional tokens (in `terse`: line breaks), mean log-probability", "functional, mean"),
-        other_use("transitions between codes", "transitions"),
+        other_use("functional tokens (`terse`: line breaks)", "functional, mean"),
         other_use("answer", "answer"),
         other_use("length", "length"),
         other_use("whole trace", "trace, sum"),
         other_use("results alone", "results, sum"),
     ],
-    "AUROC, bootstrap intervals. Word problems: n = 600; made sums: n = 500; one training each.",
+    "AUROC, bootstrap intervals; n = 600 and 500, one training each.",
 )
 
 FLAT = of("sim_cot_mean", "compare-sim-mean-qwen2.5-0.5b")
