@@ -17,18 +17,27 @@ from cirf.text.sentences import sentences
 _DEEP = 8  # lists within lists
 _WORDS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 _NUMBER = rf"(\d{{1,3}}|{'|'.join(_WORDS)})"
-_STEP = "(?:step|schritt|étape|etape|paso|passo|шаг)"
-_STEP_BODY = rf"(?:\d{{1,3}}[.)][ ]+)?{_STEP}[ ]?#?{_NUMBER}"
-_LINE_STEP = re.compile(rf"^{_STEP_BODY}(?:[ ]?[:.)\-–—]+(?=\s|\(|$)[ ]?|[ ]?$|[ ](?=[A-Z(]))", re.I | re.M)
+_STEP = (
+    "(?:step|schritt|étape|etape|paso|passo|pasul|шаг|крок|stap|steg|krok|adım|langkah|bước|चरण|الخطوة|步骤|步驟|ステップ|단계)"
+)
+_STEP_BODY = rf"(?:\d{{1,3}}[.)][ ]+)?[(\[]?{_STEP}[ _-]?#?{_NUMBER}(?:[ ]?(?:/|of)[ ]?\d{{1,3}})?[)\]]?"
+_LINE_STEP = re.compile(rf"^{_STEP_BODY}(?:[ ]?(?:[:.)\-–—]+(?=\s|\(|$)|：)[ ]?|[ ]?$|[ ](?=[A-Z(]))", re.I | re.M)
 _BARE_STEP = re.compile(rf"(?i:{_STEP})[ ]?#?\w+[ ]$")
 _INLINE_STEP = re.compile(rf"(?:(?<=[.!?:;)\]][ ])|^){_STEP_BODY}[:.)]+(?=\s)", re.I | re.M)
-_SIGNS = re.compile(r"([\u2460-\u2473]|\d(?=\ufe0f?\u20e3))(?:\ufe0f?\u20e3)?[ ]?")  # a number in a circle or on a key
-_COUNTED = re.compile(r"(?:(?<=[。；;.][ ])|(?<=[。；;])|^)第([一二三四五六七八九十]|\d{1,2})步[ ]?[:：，,、]?[ ]?", re.M)
+_SIGNS = re.compile(r"([\u2460-\u2487\u2776-\u2793]|\d(?=\ufe0f?\u20e3))(?:\ufe0f?\u20e3)?[ ]?")  # in a circle, on a key
+_COUNTED = re.compile(
+    r"(?:(?<=[。；;.][ ])|(?<=[。；;])|^)(?:第(?=\S{1,2}步)|(?=\d{1,2}단계))([一二三四五六七八九十]|\d{1,2})(?:步|단계)"
+    r"[ ]?[:：，,、]?[ ]?",
+    re.M,
+)
 _LINE_STYLES = {
-    "dot": re.compile(r"^(\d{1,2})\.(?=\s|$)[ ]?", re.M),
+    "dot": re.compile(r"^(\d{1,2})(?:\.(?=\s|$)|[．、])[ ]?", re.M),
     "close": re.compile(r"^(\d{1,2})\)(?=\s|$)[ ]?", re.M),
     "paren": re.compile(r"^\((\d{1,2})\)(?=\s|$)[ ]?", re.M),
+    "square": re.compile(r"^\[(\d{1,2})\](?=\s|$)[ ]?", re.M),
     "colon": re.compile(r"^(\d{1,2}):(?=\s|$)[ ]?", re.M),
+    "hash": re.compile(r"^#(\d{1,2})[:.)]?(?=\s|$)[ ]?", re.M),
+    "dash": re.compile(r"^(\d{1,2})(?:[ ]?[-–—]|/)[ ](?=[\"'(]?[^\W\d_]{2})", re.M),  # not a difference: "5 - 3 = 2"
 }
 _INLINE_STYLES = {
     "dot": re.compile(r"(?:(?<=[.!?:;][ ])(?<!\b[Nn]o\.[ ])(?<!\bFig\.[ ])(?<!\bEq\.[ ])|^)(\d{1,2})\.[ ](?=[\"'(]?[A-Z])", re.M),
@@ -57,7 +66,12 @@ _CLOSING = re.compile(
 )
 _PLAN = re.compile(r"\b(?:plan|outline|roadmap|strategy|approach)\b", re.I)
 _REDO = re.compile(
-    r"\b(?:wait|redo|again|over|retry|try|restart|mistake|error|wrong|correct(?:ed|ion|ing)?|revised?|fix(?:ed)?|instead)\b", re.I
+    r"\b(?:wait|redo|again|over|retry|try|restart|mistake|error|wrong|correct(?:ed|ion|ing)?|revised?|fix(?:ed)?|instead|"
+    r"incorrect(?:ly)?|not (?:quite )?right|actually|oops|hold on|scratch)\b",
+    re.I,
+)
+_PART = re.compile(
+    r"(?:part|case|scenario|section|sub-?problem|question)[ ](?:\d{1,2}|[A-Z]|[IVX]+|(?:one|two|three)\b)(?!\w)", re.I
 )
 _HEADED = re.compile(r"\n[ ]*\n([^\n]{1,60}:)[ ]*\n+")
 _CARRIES_OUT = re.compile(r"\b(?:now|carry|carrying|execut\w+|solution|solve|solving|step by step|calculations?|working)\b", re.I)
@@ -204,7 +218,8 @@ def _all_series(marks: Sequence[Mark], gaps: bool = False) -> list[tuple[Mark, .
 
 def _best(found: Sequence[tuple[Mark, ...]], text: str) -> tuple[Mark, ...]:
     """The longest of several series that no other one encloses; of equally long ones that do not overlap, the last; but a later
-    one of at least two marks that says that it replaces the former."""
+    one of at least two marks that says that it replaces the former, not one that checks or sums it up, and both of two parts
+    (``Part B:``)."""
     best: tuple[Mark, ...] = ()
     reach = -1  # the furthest last mark of the series that open earlier
     for series in sorted(found, key=lambda each: each[0].start):
@@ -212,8 +227,13 @@ def _best(found: Sequence[tuple[Mark, ...]], text: str) -> tuple[Mark, ...]:
             continue
         reach = series[-1].start
         later = bool(best) and series[0].start > best[-1].start
+        said = _between(best, series, text)[-1] if later else ""
         if later and len(series) > 1 and _supersedes(series, best, text):
             best = series
+        elif _LOOKS_BACK.search(said) and not _REDO.search(said):
+            continue  # a check or a summary of the steps
+        elif _PART.match(said) and len(best) > 1:
+            best = (*best, *series)
         elif later and len(best) > 1 and _style(series, text) != _style(best, text):
             continue  # "2. Add them: (1) ... (2) ...": a list within the last item
         elif len(series) > len(best) or (later and len(series) == len(best)):
@@ -231,14 +251,21 @@ def _supersedes(later: Sequence[Mark], former: Sequence[Mark], text: str) -> boo
     """Whether one series carries out the plan that another one is, or is another try at it, by the lines before each."""
     if later[0].start < former[-1].start:
         return False
-    rest = text[former[-1].end : later[0].start].partition("\n")[2]
-    between = rest.strip().split("\n")
+    own, _, rest = text[former[-1].end : later[0].start].partition("\n")
+    between = _between(former, later, text)
     said = between[-1]
     before = text[: former[0].start].rstrip().rpartition("\n")[2]
     if _LOOKS_BACK.search(said):
         return False
     apart = "\n\n" in f"\n{rest}"  # a separate paragraph, not a line of the last item
-    return any(map(_REDO.search, between)) or (apart and bool(_PLAN.search(before) or _CARRIES_OUT.search(said)))
+    return any(map(_REDO.search, [*sentences(own)[1:], *between])) or (
+        apart and bool(_PLAN.search(before) or _CARRIES_OUT.search(said))
+    )
+
+
+def _between(former: Sequence[Mark], later: Sequence[Mark], text: str) -> list[str]:
+    """The lines between two series, without the first line of the former's last item."""
+    return text[former[-1].end : later[0].start].partition("\n")[2].strip().split("\n")
 
 
 def _rising(marks: Sequence[Mark]) -> tuple[Mark, ...]:
