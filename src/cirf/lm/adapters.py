@@ -23,7 +23,11 @@ def put_adapters(model: Any, section: schema.Lora) -> Any:
     recipe names no layer of the model, or one that cannot have an adapter."""
     from peft import get_peft_model
 
-    refused: list[str] = []
+    refused = _routers(model)
+    if section.target_modules != "all-linear":
+        if named := next((name for name in _names(section.target_modules) if name in refused), None):
+            raise CirfError(f"finetune.lora.target_modules: {_explained(model, section.target_modules, '', named)}")
+        refused = []
     while True:
         try:
             with _quiet():
@@ -35,7 +39,9 @@ def put_adapters(model: Any, section: schema.Lora) -> Any:
             if section.target_modules == "all-linear" and found and found[1] not in refused:
                 refused.append(found[1])
                 continue
-            raise CirfError(f"finetune.lora.target_modules: {_explained(model, section.target_modules, why, found)}") from None
+            raise CirfError(
+                f"finetune.lora.target_modules: {_explained(model, section.target_modules, why, found and found[1])}"
+            ) from None
 
 
 def check_adapters(config: Any, section: schema.Lora) -> None:
@@ -51,8 +57,28 @@ def check_adapters(config: Any, section: schema.Lora) -> None:
     put_adapters(model, section)
 
 
-def _explained(model: Any, targets: str, why: str, found: re.Match[str] | None) -> str:
-    """Why these targets fail, and what else there is."""
+def _routers(model: Any) -> list[str]:
+    """The last parts of the names of linear layers that do not give what such a layer gives (a router of Llama 4 gives two
+    tensors): a copy without weights shows it."""
+    odd: list[str] = []
+    for name, layer in model.named_modules():
+        if isinstance(layer, torch.nn.Linear) and type(layer).__module__.startswith("transformers"):
+            empty = copy.deepcopy(layer).to("meta")
+            try:
+                out = empty(torch.empty(3, layer.in_features, device="meta", dtype=layer.weight.dtype))
+            except Exception:  # it wants another shape
+                out = None
+            if not isinstance(out, torch.Tensor) or out.shape != (3, layer.out_features):
+                odd.append(name.rpartition(".")[2])
+    return list(dict.fromkeys(odd))
+
+
+def _names(targets: str) -> list[str]:
+    return [name.strip() for name in targets.split(",")]
+
+
+def _explained(model: Any, targets: str, why: str, found: str | None) -> str:
+    """Why these targets fail, and what else there is. ``found``: the layer that can have no adapter."""
     head = model.get_output_embeddings()
     linear = [name for name, layer in model.named_modules() if isinstance(layer, torch.nn.Linear) and layer is not head]
     names = list(dict.fromkeys(name.rpartition(".")[2] for name in linear))
@@ -60,7 +86,7 @@ def _explained(model: Any, targets: str, why: str, found: re.Match[str] | None) 
     if targets == "all-linear":
         return f"no linear layer of this model can have an adapter ({why.splitlines()[0][:120]}); {full}"
     if found:
-        return f"{found[1]} of this model cannot have an adapter; set all-linear, which leaves it out, or {full}"
+        return f"{found} of this model cannot have an adapter; set all-linear, which leaves it out, or {full}"
     some = ", ".join(names[:8])
     return f"{targets!r} names no layer that can have an adapter ({why.splitlines()[0][:120]}); use all-linear, or some of {some}"
 
@@ -117,7 +143,7 @@ def _config(section: schema.Lora, refused: Collection[str] | None = None) -> Any
         r=section.rank,
         lora_alpha=section.alpha,
         lora_dropout=section.dropout,
-        target_modules=targets if targets == "all-linear" else [name.strip() for name in targets.split(",")],
+        target_modules=targets if targets == "all-linear" else _names(targets),
         exclude_modules=list(refused) if refused else None,
         task_type="CAUSAL_LM",
     )
