@@ -18,13 +18,14 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from cirf.errors import CirfError
 from cirf.rationales.files import Matcher, Row, find_file, read_rationales
 from cirf.rationales.segmentation import clean_segments
-from cirf.rationales.thoughts import rationale_of
+from cirf.rationales.thoughts import only_thoughts, rationale_of
 from cirf.recipe import schema
 from cirf.records import AnswerKind, Dropped, Problem, Rationale, TeacherRationale
 from cirf.tasks.loading.unusable import Tolerance, Unusable
@@ -33,7 +34,7 @@ from cirf.tasks.parsing.numeric import in_full
 from cirf.tasks.steps import calculated
 from cirf.tasks.task import Task
 from cirf.text.normalise import normalise
-from cirf.text.numerals import UNREAD, find_numbers, number_text, plain_numbers, with_points
+from cirf.text.numerals import UNREAD, find_numbers, number_text, plain_numbers, with_points, word_value
 from cirf.text.sentences import sentences
 
 _STAGE = "rationales"
@@ -164,6 +165,8 @@ def _from_file(
             state.differs(row.where, problem, row.rationale, row.answer, _task(tasks, problem))
         if agrees is False and section.check == "drop":
             state.dropped.append(Dropped(problem.id, None, _STAGE, "another answer"))
+        elif agrees is None and row.open:
+            state.dropped.append(Dropped(problem.id, None, _STAGE, "cut off"))
         elif not state.offer(problem, row.rationale, path.stem, agrees):
             duplicates.append(row.where)
             state.dropped.append(Dropped(problem.id, None, _STAGE, "duplicate"))
@@ -194,6 +197,8 @@ def _from_dataset(
             state.differs(problem.id, problem, text, None, _task(tasks, problem))
         if agrees is False and section.check == "drop":
             state.dropped.append(Dropped(problem.id, None, _STAGE, "another answer"))
+        elif agrees is None and only_thoughts(problem.rationale):
+            state.dropped.append(Dropped(problem.id, None, _STAGE, "cut off"))
         else:
             state.offer(problem, text, "dataset", agrees)
     return {name: counts[name] for name in ("rows", "agree", "differ", "unread")}
@@ -318,6 +323,12 @@ _LONGEST_TEXT = 80
 _SENTENCE_END = re.compile(r"[.!?](?=\s|$)")
 _NUMBER = re.compile(r"(?<![\w.])[-+]?[$€£]?\d[\d,]*(?:\.\d+)?(?:/\d+)?")
 _LETTER = re.compile(r"(?:option |choice )?(?:\(([A-Z])\)|([A-Z])(?![\w']))")
+_NO_SOLUTION = re.compile(
+    r"\W*(?:<(?:!doctype|html|\?xml)\b|(?:i['’]?m |i am )?(?:very |so )?sorry\b|i apologi[sz]e\b|as an ai\b|unfortunately,? i\b|"
+    r"i (?:can(?:no|['’])t|can not|could not|won['’]t|am (?:unable|not able)|do not|don['’]t (?:have|see)) |"
+    r"(?:please|could you|can you) (?:please )?(?:provide|share|clarify))",
+    re.I,
+)
 _YES_NO = re.compile(r"(?:yes|no|true|false)\b", re.I)
 
 
@@ -339,6 +350,26 @@ def stated_answer(text: str, problem: Problem, task: Task) -> str | None:
         if words is not None:
             return task.parse(words, problem)
     return None
+
+
+def may_reach(text: str, problem: Problem, task: Task) -> bool:
+    """Whether a model's text that states no readable answer may still come to the right one: it is no refusal and no page of a
+    server, and names the number (in another unit, perhaps) or the option."""
+    if _NO_SOLUTION.match(text):
+        return False
+    text, task = _in_points(text, problem, task)
+    kind, right, plain = task.kind(problem), number_value(problem.answer), plain_numbers(text)
+    if kind == "number" and right is not None and UNREAD not in plain:
+        reached = {right} | {value for size in _UNITS for value in (right * size, right / size)}
+        values = [number.value for number in find_numbers(plain)]
+        values += [
+            Fraction(value) for word in re.findall(r"[a-z-]+", plain.casefold()) if (value := word_value(word)) is not None
+        ]
+        return any(abs(value - right) < 1 or value in reached for value in values)
+    if kind == "option" and problem.choices:
+        letters, folded = re.findall(r"(?<![\w'])[A-Z](?![\w'])", text), text.casefold()
+        return problem.answer in letters or problem.choices[ord(problem.answer) - ord("A")].casefold() in folded
+    return True
 
 
 def closes_with(text: str, problem: Problem, task: Task) -> bool | None:

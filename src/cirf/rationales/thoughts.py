@@ -42,6 +42,12 @@ def rationale_of(text: str) -> str:
     return equations_written_out(f"{thought}\n#### {said}" if said else thought)
 
 
+def only_thoughts(text: str) -> bool:
+    """Whether a text is thoughts without an answer after them, as where a limit on tokens ended it."""
+    thought, rest = split_thoughts(text)
+    return bool(thought) and not rest
+
+
 def equations_written_out(text: str) -> str:
     """The text with ``<<4*8=32>>`` written out where a rationale is made of such notes alone; equations alone on one line, such
     as ``4*8=32; 32-4=28``, get one line each."""
