@@ -132,8 +132,8 @@ def test_adapters_on_all_layers_leave_out_those_that_can_have_none(kind: str) ->
 def test_a_router_has_no_adapter_as_it_is_no_plain_layer(kind: str) -> None:
     model = families.build(kind)
     router = next(name.rpartition(".")[2] for name, layer in model.named_modules() if "Router" in type(layer).__name__)
-    with pytest.raises(CirfError, match=f"{router} of this model cannot have an adapter"):
-        check_adapters(model.config, schema.Lora(target_modules=f"q_proj,{router}"))
+    with pytest.raises(CirfError, match="names no layer that can have an adapter"):
+        check_adapters(model.config, schema.Lora(target_modules=router))
     adapted = put_adapters(model, schema.Lora(rank=2))
     assert adapted(input_ids=torch.tensor([[5, 9, 30, 41]]), use_cache=False).logits.shape[1] == 4
     assert not any(f"{router}.lora_A" in name for name, _ in adapted.named_parameters())

@@ -118,15 +118,16 @@ def test_files_and_data_sets_are_read_as_teachers_are(tmp_path: Path, source: st
 
 @pytest.mark.parametrize("source", ["dataset", "files"])
 @pytest.mark.parametrize(
-    ("text", "reason"),
-    [(f"<think>\n{THOUGHT}", None), (f"<think>\n{THOUGHT}\nWait, let me ch", "cut off"), (f"{THOUGHT}\nHm.", None)],
+    ("text", "steps"), [(f"<think>\n{THOUGHT}", 2), (f"<think>\n{THOUGHT}\nWait, let me ch", 0), (THOUGHT, 2)]
 )
-def test_thoughts_that_break_off_are_no_rationale(tmp_path: Path, source: str, text: str, reason: str | None) -> None:
+def test_thoughts_that_break_off_are_no_rationale(tmp_path: Path, source: str, text: str, steps: int) -> None:
     path = tmp_path / "theirs.jsonl"
     path.write_text(json.dumps({"question": "How many beads are left?", "rationale": text}) + "\n")
     section = schema.Rationales(source=source, files=(str(path),) if source == "files" else ())
     found = gather([_problem(text if source == "dataset" else None)], section, None, {"gsm8k": get("gsm8k")})
-    assert [row.reason for row in found.dropped] == ([reason] if reason else []) and len(found.rationales) == (not reason)
+    cut = cut_all(found.rationales, schema.Segments(), [_problem(None)])
+    assert [len(row.segments) for row in cut.steps] == [steps] * bool(steps)
+    assert [row.reason for row in cut.dropped] == ["empty rationale"] * (not steps)
 
 
 @pytest.mark.parametrize(

@@ -91,12 +91,9 @@ def _recipe(options: EvaluateOptions) -> tuple[Recipe, AnsweringModel]:
         recipe = _with_tasks(recipe, options.tasks)
     elif not model.tasks:
         raise CirfError("--tasks: name tasks, such as --tasks gsm8k,svamp (see `cirf tasks`)")
-    if model.run is None:  # a model's folder may be from elsewhere, and so is the recipe in it
-        for entry in recipe.problems.tasks:
-            if entry.task.endswith(OWN) and entry.task not in options.tasks:
-                raise CirfError(
-                    f"{entry.task}: Python code named by the recipe in the model's folder; if you trust it: --tasks {entry.task}"
-                )
+    code = [entry.task for entry in recipe.problems.tasks if entry.task.endswith(OWN) and entry.task not in options.tasks]
+    if code and model.run is None:  # the folder may be from elsewhere, and so is the recipe in it
+        raise CirfError(f"{code[0]}: Python code named by the recipe in the model's folder; if you trust it: --tasks {code[0]}")
     changes = {"evaluate": recipe.evaluate.model_copy(update=_changes(recipe, options)), "notes": model.notes}
     recipe = recipe.model_copy(update=changes)
     seed = recipe.seed

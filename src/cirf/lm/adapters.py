@@ -24,10 +24,6 @@ def put_adapters(model: Any, section: schema.Lora) -> Any:
     from peft import get_peft_model
 
     refused = _routers(model)
-    if section.target_modules != "all-linear":
-        if named := next((name for name in _names(section.target_modules) if name in refused), None):
-            raise CirfError(f"finetune.lora.target_modules: {_explained(model, section.target_modules, '', named)}")
-        refused = []
     while True:
         try:
             with _quiet():
@@ -39,9 +35,7 @@ def put_adapters(model: Any, section: schema.Lora) -> Any:
             if section.target_modules == "all-linear" and found and found[1] not in refused:
                 refused.append(found[1])
                 continue
-            raise CirfError(
-                f"finetune.lora.target_modules: {_explained(model, section.target_modules, why, found and found[1])}"
-            ) from None
+            raise CirfError(f"finetune.lora.target_modules: {_explained(model, section.target_modules, why, found)}") from None
 
 
 def check_adapters(config: Any, section: schema.Lora) -> None:
@@ -58,27 +52,20 @@ def check_adapters(config: Any, section: schema.Lora) -> None:
 
 
 def _routers(model: Any) -> list[str]:
-    """The last parts of the names of linear layers that do not give what such a layer gives (a router of Llama 4 gives two
-    tensors): a copy without weights shows it."""
-    odd: list[str] = []
+    """Names of linear layers that, without their weights, do not give what such a layer gives (Llama 4's router)."""
+    odd = []
     for name, layer in model.named_modules():
         if isinstance(layer, torch.nn.Linear) and type(layer).__module__.startswith("transformers"):
-            empty = copy.deepcopy(layer).to("meta")
-            try:
-                out = empty(torch.empty(3, layer.in_features, device="meta", dtype=layer.weight.dtype))
-            except Exception:  # it wants another shape
-                out = None
-            if not isinstance(out, torch.Tensor) or out.shape != (3, layer.out_features):
-                odd.append(name.rpartition(".")[2])
-    return list(dict.fromkeys(odd))
+            with contextlib.suppress(Exception):
+                out = copy.deepcopy(layer).to("meta")(torch.empty(3, layer.in_features, device="meta", dtype=layer.weight.dtype))
+                if isinstance(out, torch.Tensor) and out.shape == (3, layer.out_features):
+                    continue
+            odd.append(name)
+    return odd
 
 
-def _names(targets: str) -> list[str]:
-    return [name.strip() for name in targets.split(",")]
-
-
-def _explained(model: Any, targets: str, why: str, found: str | None) -> str:
-    """Why these targets fail, and what else there is. ``found``: the layer that can have no adapter."""
+def _explained(model: Any, targets: str, why: str, found: re.Match[str] | None) -> str:
+    """Why these targets fail, and what else there is."""
     head = model.get_output_embeddings()
     linear = [name for name, layer in model.named_modules() if isinstance(layer, torch.nn.Linear) and layer is not head]
     names = list(dict.fromkeys(name.rpartition(".")[2] for name in linear))
@@ -86,7 +73,7 @@ def _explained(model: Any, targets: str, why: str, found: str | None) -> str:
     if targets == "all-linear":
         return f"no linear layer of this model can have an adapter ({why.splitlines()[0][:120]}); {full}"
     if found:
-        return f"{found} of this model cannot have an adapter; set all-linear, which leaves it out, or {full}"
+        return f"{found[1]} of this model cannot have an adapter; set all-linear, which leaves it out, or {full}"
     some = ", ".join(names[:8])
     return f"{targets!r} names no layer that can have an adapter ({why.splitlines()[0][:120]}); use all-linear, or some of {some}"
 
@@ -143,7 +130,7 @@ def _config(section: schema.Lora, refused: Collection[str] | None = None) -> Any
         r=section.rank,
         lora_alpha=section.alpha,
         lora_dropout=section.dropout,
-        target_modules=targets if targets == "all-linear" else _names(targets),
+        target_modules=targets if targets == "all-linear" else [name.strip() for name in targets.split(",")],
         exclude_modules=list(refused) if refused else None,
         task_type="CAUSAL_LM",
     )

@@ -18,14 +18,13 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from cirf.errors import CirfError
 from cirf.rationales.files import Matcher, Row, find_file, read_rationales
 from cirf.rationales.segmentation import clean_segments
-from cirf.rationales.thoughts import only_thoughts, rationale_of
+from cirf.rationales.thoughts import rationale_of
 from cirf.recipe import schema
 from cirf.records import AnswerKind, Dropped, Problem, Rationale, TeacherRationale
 from cirf.tasks.loading.unusable import Tolerance, Unusable
@@ -165,8 +164,6 @@ def _from_file(
             state.differs(row.where, problem, row.rationale, row.answer, _task(tasks, problem))
         if agrees is False and section.check == "drop":
             state.dropped.append(Dropped(problem.id, None, _STAGE, "another answer"))
-        elif agrees is None and row.open:
-            state.dropped.append(Dropped(problem.id, None, _STAGE, "cut off"))
         elif not state.offer(problem, row.rationale, path.stem, agrees):
             duplicates.append(row.where)
             state.dropped.append(Dropped(problem.id, None, _STAGE, "duplicate"))
@@ -197,8 +194,6 @@ def _from_dataset(
             state.differs(problem.id, problem, text, None, _task(tasks, problem))
         if agrees is False and section.check == "drop":
             state.dropped.append(Dropped(problem.id, None, _STAGE, "another answer"))
-        elif agrees is None and only_thoughts(problem.rationale):
-            state.dropped.append(Dropped(problem.id, None, _STAGE, "cut off"))
         else:
             state.offer(problem, text, "dataset", agrees)
     return {name: counts[name] for name in ("rows", "agree", "differ", "unread")}
@@ -325,8 +320,7 @@ _NUMBER = re.compile(r"(?<![\w.])[-+]?[$€£]?\d[\d,]*(?:\.\d+)?(?:/\d+)?")
 _LETTER = re.compile(r"(?:option |choice )?(?:\(([A-Z])\)|([A-Z])(?![\w']))")
 _NO_SOLUTION = re.compile(
     r"\W*(?:<(?:!doctype|html|\?xml)\b|(?:i['’]?m |i am )?(?:very |so )?sorry\b|i apologi[sz]e\b|as an ai\b|unfortunately,? i\b|"
-    r"i (?:can(?:no|['’])t|can not|could not|won['’]t|am (?:unable|not able)|do not|don['’]t (?:have|see)) |"
-    r"(?:please|could you|can you) (?:please )?(?:provide|share|clarify))",
+    r"i (?:can(?:no|['’])t|can not|am (?:unable|not able)) |(?:please|could you|can you) (?:please )?(?:provide|share|clarify))",
     re.I,
 )
 _YES_NO = re.compile(r"(?:yes|no|true|false)\b", re.I)
@@ -353,23 +347,19 @@ def stated_answer(text: str, problem: Problem, task: Task) -> str | None:
 
 
 def may_reach(text: str, problem: Problem, task: Task) -> bool:
-    """Whether a model's text that states no readable answer may still come to the right one: it is no refusal and no page of a
-    server, and names the number (in another unit, perhaps) or the option."""
+    """Whether a text that states no readable answer may come to the right one: no refusal; it names the number or option."""
     if _NO_SOLUTION.match(text):
         return False
     text, task = _in_points(text, problem, task)
     kind, right, plain = task.kind(problem), number_value(problem.answer), plain_numbers(text)
-    if kind == "number" and right is not None and UNREAD not in plain:
-        reached = {right} | {value for size in _UNITS for value in (right * size, right / size)}
-        values = [number.value for number in find_numbers(plain)]
-        values += [
-            Fraction(value) for word in re.findall(r"[a-z-]+", plain.casefold()) if (value := word_value(word)) is not None
-        ]
-        return any(abs(value - right) < 1 or value in reached for value in values)
     if kind == "option" and problem.choices:
-        letters, folded = re.findall(r"(?<![\w'])[A-Z](?![\w'])", text), text.casefold()
-        return problem.answer in letters or problem.choices[ord(problem.answer) - ord("A")].casefold() in folded
-    return True
+        named = rf"(?<![\\\w']){problem.answer}(?![\w'])|(?i:{re.escape(problem.choices[ord(problem.answer) - ord('A')])})"
+        return re.search(named, text) is not None
+    if kind != "number" or right is None or UNREAD in plain:
+        return True
+    spoken = (word_value(word) for word in re.findall(r"[a-z-]+", plain.casefold()))
+    values = [*(number.value for number in find_numbers(plain)), *(value for value in spoken if value is not None)]
+    return any(abs(value - right) < 1 or any(value in (right * size, right / size) for size in _UNITS) for value in values)
 
 
 def closes_with(text: str, problem: Problem, task: Task) -> bool | None:

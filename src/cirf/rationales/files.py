@@ -8,7 +8,7 @@ from typing import Any
 from cirf.assets import data_folder
 from cirf.assets.benchmarks import catalogue
 from cirf.errors import CirfError
-from cirf.rationales.thoughts import only_thoughts, rationale_of
+from cirf.rationales.thoughts import rationale_of
 from cirf.records import Problem
 from cirf.store.jsonl import Refused, RowError, sorting_out
 from cirf.store.row_files import read_row_file
@@ -18,15 +18,13 @@ from cirf.tasks.loading.questions import question_key
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of a rationale file. ``where`` names file and line for messages; ``answer`` is what the text ends in, if said;
-    ``open``: of thoughts alone (`only_thoughts`)."""
+    """One row of a rationale file. ``where`` names file and line for messages; ``answer`` is what the text ends in, if said."""
 
     where: str
     rationale: str
     question: str | None
     id: str | None
     answer: str | None
-    open: bool = False
 
 
 def find_file(name: str, data: str | None, what: str) -> Path:
@@ -75,8 +73,7 @@ def read_rationales(path: Path, refused: Refused | None = None) -> list[Row]:
 
 def _row(raw: Mapping[str, Any], where: str) -> Row:
     question, name, answer = (_optional(raw, field, where) for field in ("question", "id", "answer"))
-    text = _text(raw, "rationale", where)
-    row = Row(where, rationale_of(text), question, name, answer, only_thoughts(text))
+    row = Row(where, rationale_of(_text(raw, "rationale", where)), question, name, answer)
     if row.question is None and row.id is None:
         raise RowError(where, "neither `question` nor `id`; add the question's text so that the row can be matched")
     return row

@@ -17,28 +17,23 @@ from cirf.text.sentences import sentences
 _DEEP = 8  # lists within lists
 _WORDS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 _NUMBER = rf"(\d{{1,3}}|{'|'.join(_WORDS)})"
-_STEP = (
-    "(?:step|schritt|étape|etape|paso|passo|pasul|шаг|крок|stap|steg|krok|adım|langkah|bước|चरण|الخطوة|步骤|步驟|ステップ|단계)"
-)
+_STEP = "(?:step|schritt|étape|etape|paso|passo|pasul|шаг|крок|stap|krok|adım|langkah|bước|चरण|الخطوة|步骤|步驟|ステップ|단계)"
 _STEP_BODY = rf"(?:\d{{1,3}}[.)][ ]+)?[(\[]?{_STEP}[ _-]?#?{_NUMBER}(?:[ ]?(?:/|of)[ ]?\d{{1,3}})?[)\]]?"
 _LINE_STEP = re.compile(rf"^{_STEP_BODY}(?:[ ]?(?:[:.)\-–—]+(?=\s|\(|$)|：)[ ]?|[ ]?$|[ ](?=[A-Z(]))", re.I | re.M)
 _BARE_STEP = re.compile(rf"(?i:{_STEP})[ ]?#?\w+[ ]$")
 _INLINE_STEP = re.compile(rf"(?:(?<=[.!?:;)\]][ ])|^){_STEP_BODY}[:.)]+(?=\s)", re.I | re.M)
 _SIGNS = re.compile(r"([\u2460-\u2487\u2776-\u2793]|\d(?=\ufe0f?\u20e3))(?:\ufe0f?\u20e3)?[ ]?")  # in a circle, on a key
 _COUNTED = re.compile(
-    r"(?:(?<=[。；;.][ ])|(?<=[。；;])|^)(?:第(?=\S{1,2}步)|(?=\d{1,2}단계))([一二三四五六七八九十]|\d{1,2})(?:步|단계)"
-    r"[ ]?[:：，,、]?[ ]?",
-    re.M,
+    r"(?:(?<=[。；;.][ ])|(?<![^。；;\n]))(?:第(?=..?步)|(?=..?단계))([一二三四五六七八九十]|\d\d?)[步단]계?[ ]?[:：，,、]?[ ]?"
 )
-_LINE_STYLES = {
-    "dot": re.compile(r"^(\d{1,2})(?:\.(?=\s|$)|[．、])[ ]?", re.M),
-    "close": re.compile(r"^(\d{1,2})\)(?=\s|$)[ ]?", re.M),
-    "paren": re.compile(r"^\((\d{1,2})\)(?=\s|$)[ ]?", re.M),
-    "square": re.compile(r"^\[(\d{1,2})\](?=\s|$)[ ]?", re.M),
-    "colon": re.compile(r"^(\d{1,2}):(?=\s|$)[ ]?", re.M),
-    "hash": re.compile(r"^#(\d{1,2})[:.)]?(?=\s|$)[ ]?", re.M),
-    "dash": re.compile(r"^(\d{1,2})(?:[ ]?[-–—]|/)[ ](?=[\"'(]?[^\W\d_]{2})", re.M),  # not a difference: "5 - 3 = 2"
-}
+_LINE_STYLES = tuple(
+    re.compile(rf"^{mark}[ ]?", re.M)
+    for mark in (
+        *(r"(\d{1,2})(?:\.(?=\s|$)|[．、])", r"(\d{1,2})\)(?=\s|$)", r"\((\d{1,2})\)(?=\s|$)", r"\[(\d{1,2})\](?=\s|$)"),
+        *(r"(\d{1,2}):(?=\s|$)", r"#(\d{1,2})[:.)]?(?=\s|$)"),
+        r"(\d{1,2})(?:[ ]?[-–—]|/)[ ](?=[\"'(]?[^\W\d_]{2})",  # not a difference: "5 - 3 = 2"
+    )
+)
 _INLINE_STYLES = {
     "dot": re.compile(r"(?:(?<=[.!?:;][ ])(?<!\b[Nn]o\.[ ])(?<!\bFig\.[ ])(?<!\bEq\.[ ])|^)(\d{1,2})\.[ ](?=[\"'(]?[A-Z])", re.M),
     "close": re.compile(r"(?:(?<=[.!?:;,][ ])|(?<=and[ ])|^)(\d{1,2})\)[ ](?=[\"'(]?[A-Za-z])", re.M),
@@ -70,9 +65,7 @@ _REDO = re.compile(
     r"incorrect(?:ly)?|not (?:quite )?right|actually|oops|hold on|scratch)\b",
     re.I,
 )
-_PART = re.compile(
-    r"(?:part|case|scenario|section|sub-?problem|question)[ ](?:\d{1,2}|[A-Z]|[IVX]+|(?:one|two|three)\b)(?!\w)", re.I
-)
+_PART = re.compile(r"(?:part|case|scenario|section|sub-?problem|question)[ ](?:\d{1,2}|[A-Z]|[IVX]+|one|two|three)\b", re.I)
 _HEADED = re.compile(r"\n[ ]*\n([^\n]{1,60}:)[ ]*\n+")
 _CARRIES_OUT = re.compile(r"\b(?:now|carry|carrying|execut\w+|solution|solve|solving|step by step|calculations?|working)\b", re.I)
 _LOOKS_BACK = re.compile(r"\b(?:summar\w+|sum up|conclu\w+|recap|check\w*|verif\w+|overall|answer)\b", re.I)
@@ -95,7 +88,7 @@ def ordinal_marks(text: str, words: bool = False) -> tuple[Mark, ...]:
     it* or a plan's heading. A run within another's item is a part of that item.
     """
     steps = _series(_line_steps(text), text, gaps=True)
-    numbered = [_found(pattern, text) for pattern in _LINE_STYLES.values()]
+    numbered = [_found(pattern, text) for pattern in _LINE_STYLES]
     lines = _best([series for marks in numbered for series in (*_all_series(marks), _rising(marks)) if series], text)
     if len(steps) >= 2:
         return lines if len(lines) >= 2 and _supersedes(lines, steps, text) else steps
@@ -218,8 +211,7 @@ def _all_series(marks: Sequence[Mark], gaps: bool = False) -> list[tuple[Mark, .
 
 def _best(found: Sequence[tuple[Mark, ...]], text: str) -> tuple[Mark, ...]:
     """The longest of several series that no other one encloses; of equally long ones that do not overlap, the last; but a later
-    one of at least two marks that says that it replaces the former, not one that checks or sums it up, and both of two parts
-    (``Part B:``)."""
+    of two marks or more that says that it replaces the former; none that checks or sums it up; of parts (``Part B:``), all."""
     best: tuple[Mark, ...] = ()
     reach = -1  # the furthest last mark of the series that open earlier
     for series in sorted(found, key=lambda each: each[0].start):
@@ -227,7 +219,7 @@ def _best(found: Sequence[tuple[Mark, ...]], text: str) -> tuple[Mark, ...]:
             continue
         reach = series[-1].start
         later = bool(best) and series[0].start > best[-1].start
-        said = _between(best, series, text)[-1] if later else ""
+        said = text[best[-1].end : series[0].start].partition("\n")[2].strip().rpartition("\n")[2] if later else ""
         if later and len(series) > 1 and _supersedes(series, best, text):
             best = series
         elif _LOOKS_BACK.search(said) and not _REDO.search(said):
@@ -252,20 +244,14 @@ def _supersedes(later: Sequence[Mark], former: Sequence[Mark], text: str) -> boo
     if later[0].start < former[-1].start:
         return False
     own, _, rest = text[former[-1].end : later[0].start].partition("\n")
-    between = _between(former, later, text)
+    between = rest.strip().split("\n")
     said = between[-1]
     before = text[: former[0].start].rstrip().rpartition("\n")[2]
     if _LOOKS_BACK.search(said):
         return False
     apart = "\n\n" in f"\n{rest}"  # a separate paragraph, not a line of the last item
-    return any(map(_REDO.search, [*sentences(own)[1:], *between])) or (
-        apart and bool(_PLAN.search(before) or _CARRIES_OUT.search(said))
-    )
-
-
-def _between(former: Sequence[Mark], later: Sequence[Mark], text: str) -> list[str]:
-    """The lines between two series, without the first line of the former's last item."""
-    return text[former[-1].end : later[0].start].partition("\n")[2].strip().split("\n")
+    redone = any(map(_REDO.search, [*sentences(own)[1:], *between]))
+    return redone or (apart and bool(_PLAN.search(before) or _CARRIES_OUT.search(said)))
 
 
 def _rising(marks: Sequence[Mark]) -> tuple[Mark, ...]:
