@@ -211,7 +211,7 @@ def _all_series(marks: Sequence[Mark], gaps: bool = False) -> list[tuple[Mark, .
 
 def _best(found: Sequence[tuple[Mark, ...]], text: str) -> tuple[Mark, ...]:
     """The longest of several series that no other one encloses; of equally long ones that do not overlap, the last; but a later
-    of two marks or more that says that it replaces the former; none that checks or sums it up; of parts (``Part B:``), all."""
+    one of two marks or more that says that it replaces the former; none that checks or sums it up; of parts, all."""
     best: tuple[Mark, ...] = ()
     reach = -1  # the furthest last mark of the series that open earlier
     for series in sorted(found, key=lambda each: each[0].start):
