@@ -27,8 +27,7 @@ from cirf.stages.probes import names_for
 from cirf.store.files import hash_json, load_object
 from cirf.store.paths import refuse_archive, user_path
 from cirf.store.row_files import is_row_file
-from cirf.tasks import JSONL
-from cirf.user_code import OWN
+from cirf.tasks import JSONL, OWN
 
 _OPTIONS = {
     "kinds": ("--probes", "drop, shuffle, swap or several of them, such as drop,swap"),
