@@ -41,6 +41,15 @@ def test_a_backbone_without_a_tokenizer(workshop: tinyrun.Workshop, tmp_path: Pa
     assert "no tokenizer there" in checked.error()
 
 
+def test_a_backbone_whose_tokenizer_has_no_end_token(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    folder = shutil.copytree(workshop.backbone, tmp_path / "model")
+    tokenizer = tinyrun.builders().build_tokenizer(None)
+    tokenizer.eos_token = None
+    (folder / "chat_template.jinja").unlink(missing_ok=True)
+    tokenizer.save_pretrained(folder)
+    assert "no end token" in _refused(workshop, tmp_path, folder)
+
+
 @pytest.mark.parametrize("index", [None, {"weight_map": {"a": "model-00001-of-00002.safetensors"}}])
 def test_a_backbone_without_weights(workshop: tinyrun.Workshop, tmp_path: Path, index: dict[str, Any] | None) -> None:
     folder = tmp_path / "model"

@@ -426,3 +426,29 @@ def test_more_functional_tokens_than_any_model_has_are_damage(tmp_path: Path) ->
     (tmp_path / "functions.json").write_text("[" * 100_000)
     with pytest.raises(CirfError, match=r"functions\.json: damaged"):
         functions_of(tmp_path)
+
+
+@pytest.mark.parametrize("key", ["methods", "problems"])
+def test_an_export_and_an_evaluation_of_a_model_run_no_file_that_its_recipe_names(
+    finished: Path, tmp_path: Path, key: str
+) -> None:
+    run = shutil.copytree(finished, tmp_path / "theirs")
+    model, code = run / "models" / "cirf_full", run / "notes.py"
+    code.write_text(f"import pathlib\npathlib.Path({str(tmp_path / 'ran')!r}).write_text('{key}')\n")
+    for file in (run / "recipe.yaml", model / "recipe.yaml"):
+        recipe = yaml.safe_load(file.read_text())
+        if key == "methods":
+            recipe["methods"].append(str(code))
+        else:
+            recipe["problems"]["tasks"].append({"task": str(code), "name": "gsm8k"})
+        file.write_text(yaml.safe_dump(recipe))
+    said = [tinyrun.cirf("export", run, "--format", "trl", "--out", tmp_path / "rows")]
+    if key == "problems":
+        said.append(tinyrun.cirf("evaluate", model, "--out", tmp_path / "evaluated"))
+        said.append(tinyrun.cirf("evaluate", model, "--tasks", "gsm8k", "--out", tmp_path / "evaluated"))
+    assert not (tmp_path / "ran").exists()
+    assert all("notes.py: Python code named by" in one.error() for one in said)
+    named = ["evaluate", model, "--tasks", code, "--out", tmp_path / "evaluated"]
+    trusted = ["export", run, "--format", "trl", "--out", tmp_path / "rows", "--trust-remote-code"]
+    assert "defines no" in tinyrun.cirf(*(named if key == "problems" else trusted)).error()
+    assert (tmp_path / "ran").exists()

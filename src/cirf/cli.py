@@ -319,9 +319,11 @@ def export(
     trainer: Annotated[OptText, Option("--format", help="Write rows for trl, unsloth, llama-factory or axolotl.")] = None,
     out: Annotated[OptPath, Option("--out", metavar="DIR", help="With --format: the folder to write.")] = None,
     method: Annotated[str, Option("--method", help="With --format: whose rows.")] = "cirf_full",
+    trust: TrustCode = False,
     as_json: Json = False,
 ) -> None:
     """Write a GGUF file, or training rows for other trainers."""
+    look_only(trust)
     from cirf.commands import export as exporting
 
     if gguf is not None and trainer is None and out is None:

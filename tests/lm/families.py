@@ -98,6 +98,10 @@ def build(kind: str, rows: int = 448, seed: int = 0, scale: float = 4.0) -> Any:
             altup_num_inputs=2,
             **ids,
         ),
+        "llama4": lambda: t.Llama4TextConfig(
+            **{**size, "num_hidden_layers": 4}, head_dim=8, intermediate_size_mlp=64, num_local_experts=2, **ids
+        ),
+        "phimoe": lambda: t.PhimoeConfig(**size, num_local_experts=2, **ids),
         "opt": lambda: t.OPTConfig(
             hidden_size=32,
             ffn_dim=64,

@@ -128,6 +128,17 @@ def test_adapters_on_all_layers_leave_out_those_that_can_have_none(kind: str) ->
         torch.testing.assert_close(adapted.merge_and_unload()(input_ids=ids).logits, wanted, atol=1e-3, rtol=1e-3)
 
 
+@pytest.mark.parametrize("kind", ["llama4", "phimoe"])
+def test_a_router_has_no_adapter_as_it_is_no_plain_layer(kind: str) -> None:
+    model = families.build(kind)
+    router = next(name.rpartition(".")[2] for name, layer in model.named_modules() if "Router" in type(layer).__name__)
+    with pytest.raises(CirfError, match="names no layer that can have an adapter"):
+        check_adapters(model.config, schema.Lora(target_modules=router))
+    adapted = put_adapters(model, schema.Lora(rank=2))
+    assert adapted(input_ids=torch.tensor([[5, 9, 30, 41]]), use_cache=False).logits.shape[1] == 4
+    assert not any(f"{router}.lora_A" in name for name, _ in adapted.named_parameters())
+
+
 @pytest.mark.parametrize(
     ("targets", "words"),
     [("in_proj,out_proj", ("out_proj", "all-linear", "adaptation: full")), ("q_proj", ("q_proj", "in_proj", "x_proj"))],

@@ -37,6 +37,22 @@ from cirf.text.sentences import sentences
         "**1.** add them\n**2.** halve it",
         "1. **add them**\n2. **halve it**",
         "To solve this:\n\n1. add them\n\n2. halve it",
+        "Step 1 of 2: add them\nStep 2 of 2: halve it",
+        "Step 1/2: add them\nStep 2/2: halve it",
+        "[Step 1] add them\n[Step 2] halve it",
+        "Step-1: add them\nStep-2: halve it",
+        "> **Step 1:** add them\n> **Step 2:** halve it",
+        "<p><b>Step 1:</b> add them</p>\n<p><b>Step 2:</b> halve it</p>",
+        "Stap 1: add them\nStap 2: halve it",
+        "步骤1：add them\n步骤2：halve it",
+        "ステップ１：add them\nステップ２：halve it",
+        "1단계: add them\n2단계: halve it",
+        "1、add them\n2、halve it",
+        "❶ add them\n❷ halve it",
+        "[1] add them\n[2] halve it",
+        "#1: add them\n#2: halve it",
+        "1 - add them\n2 - halve it",
+        "1/ add them\n2/ halve it",
     ],
 )
 def test_ordinal_forms(text: str) -> None:
@@ -155,6 +171,8 @@ DONE = ("4 * 8 = 32", "32 - 4 = 28", "The answer is 28.")
         ("My plan\n", "\n\n", 4),
         ("", "\nWait, let me redo this.\n", 2),
         ("", "\nThat is wrong. I try again.\n", 4),
+        ("", "\nActually, that is not right.\n", 4),
+        ("", ". Oops, that is incorrect.\n", 4),
     ],
 )
 def test_of_two_series_the_steps_that_count_are_taken(mark: str, before: str, between: str, first: int) -> None:
@@ -178,6 +196,29 @@ def test_a_summary_or_a_step_taken_up_again_replaces_nothing() -> None:
     assert len(segment(f"{steps}\n\nIn summary:\n1. Multiply\n2. Subtract", "auto").segments) == 3
     again = "Step 1: 4 * 8 = 32\nStep 2: 32 - 3 = 29\nWait.\nStep 2: 32 - 4 = 28\nStep 3: It is 28."
     assert segment(again, "auto").segments == ("4 * 8 = 32", "32 - 3 = 29\nWait.", "32 - 4 = 28", "It is 28.")
+
+
+@pytest.mark.parametrize("heading", ["Verification:", "**Check:**", "Let me verify the answer.", "In summary:"])
+@pytest.mark.parametrize("mark", ["{}.", "Step {}:"])
+@pytest.mark.parametrize("count", [3, 4])
+def test_a_check_that_is_as_long_as_the_steps_replaces_nothing(mark: str, heading: str, count: int) -> None:
+    steps = "\n".join(f"{mark.format(place)} {text}" for place, text in enumerate(DONE, 1))
+    check = "\n".join(f"{mark.format(place)} Look back at {place}" for place in range(1, count + 1))
+    found = segment(f"{steps}\n\n{heading}\n{check}", "auto").segments
+    assert len(found) == 3 and found[:2] == DONE[:2] and found[2].startswith(DONE[2])
+
+
+@pytest.mark.parametrize("mark", ["{}.", "Step {}:"])
+@pytest.mark.parametrize("heading", ["Part {}:", "### Case {}: a few", "Question {}"])
+def test_the_steps_of_every_part_are_steps(mark: str, heading: str) -> None:
+    steps = "\n".join(f"{mark.format(place)} {text}" for place, text in enumerate(DONE, 1))
+    text = f"{heading.format(1)}\n{steps}\n{heading.format(2)}\n{mark.format(1)} 9 - 2 = 7\n{mark.format(2)} 7 + 1 = 8"
+    found = segment(text, "auto").segments
+    assert [part.split("\n")[0] for part in found] == [*DONE, "9 - 2 = 7", "7 + 1 = 8"]
+
+
+def test_differences_are_no_marks() -> None:
+    assert segment("1 - 0 = 1\n2 - 1 = 1\n\n3 - x = 1", "auto").segments == ("1 - 0 = 1", "2 - 1 = 1", "3 - x = 1")
 
 
 def test_empty_steps_are_left_out() -> None:

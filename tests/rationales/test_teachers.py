@@ -142,6 +142,26 @@ def test_an_answer_that_cannot_be_cut_will_not_do_and_ends_nothing(
     assert [row.steps for row in taught] == [2, 0, 2, 2] and taught[1].fault("drop") is not None
 
 
+@pytest.mark.parametrize(
+    ("text", "usable"),
+    [
+        ("I'm sorry, but I can't help with that. Is there something else that I can do?", 0),
+        ("I cannot solve this.\nPlease consult a teacher.", 0),
+        ("<!DOCTYPE html>\n<html><body><h1>502 Bad Gateway</h1>\n<p>7.5 30 B</p></body></html>", 0),
+        ("Could you provide the question?\nThen I will solve it.", 0),
+        ("Step 1: Let us look at what is given.\nStep 2: Then we ca", 0),
+        ("Step 1: We look.\nStep 2: So there are seven, 450 minutes or 30; water it is.", 4),
+    ],
+)
+def test_a_refusal_a_page_or_a_text_that_never_names_the_answer_is_no_rationale(
+    tmp_path: Path, problems: list[Problem], tasks: dict[str, Task], text: str, usable: int
+) -> None:
+    with serve(Server(lambda body: text)) as server:
+        taught, _ = teach(problems, rationales(server), schema.Segments(), tasks, RowLog(tmp_path / "log"), 1)
+    assert [row.fault("drop") for row in taught].count(None) == usable
+    assert {row.right for row in taught} == {None if usable else False}
+
+
 def test_what_a_model_thought_first_is_no_rationale(tmp_path: Path, problems: list[Problem], tasks: dict[str, Task]) -> None:
     with serve(Server(lambda body: f"<think>Step 1: hm\nStep 2: 9?</think>\n{reply(body)}")) as server:
         taught, _ = teach(problems, rationales(server), schema.Segments(), tasks, RowLog(tmp_path / "log"), 1)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from faulty import Server, serve
 
-from cirf.rationales.collect import collect
+from cirf.rationales.collect import collect, gather
 from cirf.rationales.segmentation import cut_all
 from cirf.rationales.teachers import teach
 from cirf.rationales.thoughts import equations_written_out, rationale_of
@@ -114,6 +114,20 @@ def test_files_and_data_sets_are_read_as_teachers_are(tmp_path: Path, source: st
     (steps,) = cut_all(found, schema.Segments(), [_problem(None)]).steps
     wanted = FULL if rest == FULL else THOUGHT
     assert steps.segments == tuple(wanted.split("\n")) and found[0].agrees is True
+
+
+@pytest.mark.parametrize("source", ["dataset", "files"])
+@pytest.mark.parametrize(
+    ("text", "steps"), [(f"<think>\n{THOUGHT}", 2), (f"<think>\n{THOUGHT}\nWait, let me ch", 0), (THOUGHT, 2)]
+)
+def test_thoughts_that_break_off_are_no_rationale(tmp_path: Path, source: str, text: str, steps: int) -> None:
+    path = tmp_path / "theirs.jsonl"
+    path.write_text(json.dumps({"question": "How many beads are left?", "rationale": text}) + "\n")
+    section = schema.Rationales(source=source, files=(str(path),) if source == "files" else ())
+    found = gather([_problem(text if source == "dataset" else None)], section, None, {"gsm8k": get("gsm8k")})
+    cut = cut_all(found.rationales, schema.Segments(), [_problem(None)])
+    assert [len(row.segments) for row in cut.steps] == [steps] * bool(steps)
+    assert [row.reason for row in cut.dropped] == ["empty rationale"] * (not steps)
 
 
 @pytest.mark.parametrize(

@@ -110,6 +110,9 @@ def test_a_conclusion_says_the_last_result_again() -> None:
 def test_a_term_of_a_sum_is_no_result() -> None:
     assert calculated("So the team has 25 + players.", SUM, ("25",)) == ""
     assert calculated("So they bake 12 * 25 rolls a day.", SUM, ("12", "25")) == ""
+    for dot in ("·", " · ", "⋅", " • "):
+        assert calculated(f"60 = 12{dot}5", SUM, ()) == calculated(f"It is 12{dot}5 cm", SUM, ()) == ""
+        assert calculated(f"12{dot}5 = 60", SUM, ()) == "60"
 
 
 STATED = [

@@ -27,7 +27,7 @@ from cirf.stages.probes import names_for
 from cirf.store.files import hash_json, load_object
 from cirf.store.paths import refuse_archive, user_path
 from cirf.store.row_files import is_row_file
-from cirf.tasks import JSONL
+from cirf.tasks import JSONL, OWN
 
 _OPTIONS = {
     "kinds": ("--probes", "drop, shuffle, swap or several of them, such as drop,swap"),
@@ -90,6 +90,9 @@ def _recipe(options: EvaluateOptions) -> tuple[Recipe, AnsweringModel]:
         recipe = _with_tasks(recipe, options.tasks)
     elif not model.tasks:
         raise CirfError("--tasks: name tasks, such as --tasks gsm8k,svamp (see `cirf tasks`)")
+    code = [entry.task for entry in recipe.problems.tasks if entry.task.endswith(OWN) and entry.task not in options.tasks]
+    if code and model.run is None:  # the folder may be from elsewhere, and so is the recipe in it
+        raise CirfError(f"{code[0]}: Python code named by the recipe in the model's folder; if you trust it: --tasks {code[0]}")
     changes = {"evaluate": recipe.evaluate.model_copy(update=_changes(recipe, options)), "notes": model.notes}
     recipe = recipe.model_copy(update=changes)
     seed = recipe.seed

@@ -23,7 +23,7 @@ def put_adapters(model: Any, section: schema.Lora) -> Any:
     recipe names no layer of the model, or one that cannot have an adapter."""
     from peft import get_peft_model
 
-    refused: list[str] = []
+    refused = _routers(model)
     while True:
         try:
             with _quiet():
@@ -49,6 +49,19 @@ def check_adapters(config: Any, section: schema.Lora) -> None:
     except Exception:  # custom code, or kernels that need a device: checked when the model itself is loaded
         return
     put_adapters(model, section)
+
+
+def _routers(model: Any) -> list[str]:
+    """Names of linear layers that, without their weights, do not give what such a layer gives (Llama 4's router)."""
+    odd = []
+    for name, layer in model.named_modules():
+        if isinstance(layer, torch.nn.Linear) and type(layer).__module__.startswith("transformers"):
+            with contextlib.suppress(Exception):
+                out = copy.deepcopy(layer).to("meta")(torch.empty(3, layer.in_features, device="meta", dtype=layer.weight.dtype))
+                if isinstance(out, torch.Tensor) and out.shape == (3, layer.out_features):
+                    continue
+            odd.append(name)
+    return odd
 
 
 def _explained(model: Any, targets: str, why: str, found: re.Match[str] | None) -> str:

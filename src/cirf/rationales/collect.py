@@ -33,7 +33,7 @@ from cirf.tasks.parsing.numeric import in_full
 from cirf.tasks.steps import calculated
 from cirf.tasks.task import Task
 from cirf.text.normalise import normalise
-from cirf.text.numerals import UNREAD, find_numbers, number_text, plain_numbers, with_points
+from cirf.text.numerals import UNREAD, find_numbers, number_text, plain_numbers, with_points, word_value
 from cirf.text.sentences import sentences
 
 _STAGE = "rationales"
@@ -318,6 +318,11 @@ _LONGEST_TEXT = 80
 _SENTENCE_END = re.compile(r"[.!?](?=\s|$)")
 _NUMBER = re.compile(r"(?<![\w.])[-+]?[$€£]?\d[\d,]*(?:\.\d+)?(?:/\d+)?")
 _LETTER = re.compile(r"(?:option |choice )?(?:\(([A-Z])\)|([A-Z])(?![\w']))")
+_NO_SOLUTION = re.compile(
+    r"\W*(?:<(?:!doctype|html|\?xml)\b|(?:i['’]?m |i am )?(?:very |so )?sorry\b|i apologi[sz]e\b|as an ai\b|unfortunately,? i\b|"
+    r"i (?:can(?:no|['’])t|can not|am (?:unable|not able)) |(?:please|could you|can you) (?:please )?(?:provide|share|clarify))",
+    re.I,
+)
 _YES_NO = re.compile(r"(?:yes|no|true|false)\b", re.I)
 
 
@@ -339,6 +344,22 @@ def stated_answer(text: str, problem: Problem, task: Task) -> str | None:
         if words is not None:
             return task.parse(words, problem)
     return None
+
+
+def may_reach(text: str, problem: Problem, task: Task) -> bool:
+    """Whether a text that states no readable answer may come to the right one: no refusal; it names the number or option."""
+    if _NO_SOLUTION.match(text):
+        return False
+    text, task = _in_points(text, problem, task)
+    kind, right, plain = task.kind(problem), number_value(problem.answer), plain_numbers(text)
+    if kind == "option" and problem.choices:
+        named = rf"(?<![\\\w']){problem.answer}(?![\w'])|(?i:{re.escape(problem.choices[ord(problem.answer) - ord('A')])})"
+        return re.search(named, text) is not None
+    if kind != "number" or right is None or UNREAD in plain:
+        return True
+    spoken = (word_value(word) for word in re.findall(r"[a-z-]+", plain.casefold()))
+    values = [*(number.value for number in find_numbers(plain)), *(value for value in spoken if value is not None)]
+    return any(abs(value - right) < 1 or any(value in (right * size, right / size) for size in _UNITS) for value in values)
 
 
 def closes_with(text: str, problem: Problem, task: Task) -> bool | None:

@@ -13,7 +13,7 @@ from cirf.endpoints.fleet import ask
 from cirf.endpoints.requests import Answer, Request, fill, read_template
 from cirf.errors import CirfError
 from cirf.progress import SILENT, Progress
-from cirf.rationales.collect import agrees_with
+from cirf.rationales.collect import agrees_with, may_reach
 from cirf.rationales.segmentation import cut_all
 from cirf.rationales.thoughts import rationale_of
 from cirf.recipe import schema
@@ -89,6 +89,7 @@ def _judged(
 ) -> TeacherRationale:
     text = rationale_of(answer.text).strip() if split_thoughts(answer.text)[1] else ""  # thoughts alone are no answer
     right = agrees_with(text, None, problem, task) if text else False
+    right = right if right is not None or may_reach(text, problem, task) else False
     found = cut_all([Rationale(problem.id, sample, text, model, right)], segments, [problem]).steps if text else []
     steps = len(found[0].segments) if found else 0
     finish = answer.finish

@@ -25,6 +25,7 @@ def check_backbone(context: Context, stages: Sequence[StagePlan]) -> None:
     """``CirfError`` where the backbone is not what the recipe says, or another model that a method of these stages reads is not
     there: checked by their configurations, before hours of work."""
     from cirf.lm.backbone import check_architecture, check_causal, check_weights, load_config, load_tokenizer, pick_device
+    from cirf.lm.prompt import end_token
     from cirf.lm.vocabulary import single
 
     pick_device(context.recipe.backbone.device)
@@ -33,7 +34,7 @@ def check_backbone(context: Context, stages: Sequence[StagePlan]) -> None:
     check_causal(config, source)
     check_architecture(config, context.recipe.backbone.architecture, source)
     check_weights(source)
-    tokenizer = load_tokenizer(source, context.recipe.backbone)
+    end_token(tokenizer := load_tokenizer(source, context.recipe.backbone))
     names_in_stages = {name for stage in stages for name in stage.name.split("/")[1:]}
     for method in learners(context.recipe):
         for name in method.reads if method.name in names_in_stages else ():

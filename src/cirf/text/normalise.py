@@ -23,7 +23,8 @@ Annotations = Literal["drop", "keep"]
 
 _ANNOTATION = re.compile(r"<<[^<>\n]*>>")
 _INVISIBLE = re.compile("[\u200b\u200c\u200d\u2060\ufeff]")
-_NEWLINE = re.compile(r"\r\n?|[\x0b\x0c\x85\u2028\u2029]|</?(?:br|step\b[^<>\n]*) ?/?>")
+_NEWLINE = re.compile(r"\r\n?|[\x0b\x0c\x85\u2028\u2029]|</?(?:br|p|li|ul|ol|div|step\b[^<>\n]*) ?/?>")
+_INLINE_TAG = re.compile(r"<(b|strong|i|em|u)>([^<>\n]*)</\1>")
 _WRITTEN_NEWLINE = re.compile(r"(?<!\\)\\n(?=[A-Z0-9*#\s(-]|\\n|$)(?![LRV])")  # a newline escaped twice; not \nLeftarrow
 _WRITTEN_STEP = re.compile(r"\\n(?:Step\b|\d{1,2}[.):])")
 _GROUPS = re.compile(r"(?<=[0-9])[\u00a0\u2009\u202f](?=[0-9]{3}(?![0-9]))")  # a space of these would part a number
@@ -48,6 +49,7 @@ _RULE = re.compile(r"^ ?(?:-{3,}|\*{3,}|_{3,}|={3,}) ?$", re.M)
 _TABLE_RULE = re.compile(r"^ ?\|?(?: ?:?-+:? ?\|)+(?: ?:?-+:? ?)?$", re.M)
 _HEADING = re.compile(r"^ ?(?:(?!####[^#])#{1,6} +)*(#{1,6}) +([^\n]*)$", re.M)
 _BULLET = re.compile(r"^ ?(?:[-*•◦▪‣] +)+(?=\S)", re.M)
+_QUOTED = re.compile(r"^ ?(?:> ?)+(?![ \d.,$>]*$)", re.M)  # not a comparison with a number
 _INK = re.compile(r"\S")
 _STEP = re.compile(r"(?:step\b|\(?\d+[.):])", re.I)
 _STEP_TITLE = re.compile(r"(?:step [\w#]+ ?[.)–—-]|\(?\d+[.)]) ?\w", re.I)
@@ -95,7 +97,7 @@ _SIMPLE = re.compile(r"[\w.,$%√°]+")
 _PASSES = 100  # a bound on time: each pass removes one layer of nested marks
 
 # Patterns that a pass could change; most short texts have none, and testing once is cheaper than substituting.
-_ACTIVE = r"[^\n -~]|[\\_`]|\{,|\*[*A-Za-z\"'(]|\$[^$\n]*\$|^[-*# ]| $|  |===|--\||\[asy|</?(?:br|step)|\n{3}"
+_ACTIVE = r"[^\n -~]|[\\_`]|\{,|\*[*A-Za-z\"'(]|\$[^$\n]*\$|^[-*#> ]| $|  |===|--\||\[asy|</?\w{1,6}[ />]|\n{3}"
 _ACTIVE_FOR = {"keep": re.compile(_ACTIVE, re.M), "drop": re.compile(_ACTIVE + "|<<", re.M)}
 
 
@@ -123,11 +125,11 @@ def _once(text: str, annotations: Annotations) -> str:
     text = _inner_items(text)
     if "[asy]" in text:
         text = _FIGURE.sub(" ", text)
-    text = _THOUSANDS.sub(",", text)
+    text = _INLINE_TAG.sub(r"\2", _THOUSANDS.sub(",", text))
     if "\\" in text or "$" in text:
         text = _latex(text)
     text = _BLANK.sub(" ", _GROUPS.sub("", text))
-    if any(mark in text for mark in "*_`#-•◦▪‣="):
+    if any(mark in text for mark in "*_`#->•◦▪‣="):
         text = _markdown(text)
     text = _DIVIDED.sub(" / ", text)
     text = _TIMES.sub(" * ", text)
@@ -195,6 +197,7 @@ def _whole_part(digit: str | None) -> str:
 
 
 def _markdown(text: str) -> str:
+    text = _QUOTED.sub("", text)
     text = _TABLE_RULE.sub("", _RULE.sub("", _FENCE.sub("", text)))
     text = _CODE.sub(r"\1", text)
     text = _BOLD_LINE.sub(lambda m: f"{m[1].strip()}:" if m[1].strip()[-1:].isalpha() else m[0], text)

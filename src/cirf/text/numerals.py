@@ -42,6 +42,7 @@ _SPACES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"[−–﹣－‑]"), "-"),
     (re.compile(r"(?<![\w)])-\u00a0(?=[0-9])"), "-"),
     (re.compile(r"[\u00a0\u2009\u202f]"), " "),
+    (re.compile(r"(?<=[0-9)%])(\s?)[·⋅∙•](?=\s?[$€£]?[0-9(])"), r"\1×"),
 )
 _LATEX: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), by)

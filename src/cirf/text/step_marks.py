@@ -17,19 +17,23 @@ from cirf.text.sentences import sentences
 _DEEP = 8  # lists within lists
 _WORDS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 _NUMBER = rf"(\d{{1,3}}|{'|'.join(_WORDS)})"
-_STEP = "(?:step|schritt|étape|etape|paso|passo|шаг)"
-_STEP_BODY = rf"(?:\d{{1,3}}[.)][ ]+)?{_STEP}[ ]?#?{_NUMBER}"
-_LINE_STEP = re.compile(rf"^{_STEP_BODY}(?:[ ]?[:.)\-–—]+(?=\s|\(|$)[ ]?|[ ]?$|[ ](?=[A-Z(]))", re.I | re.M)
+_STEP = "(?:step|schritt|étape|etape|paso|passo|pasul|шаг|крок|stap|krok|adım|langkah|bước|चरण|الخطوة|步骤|步驟|ステップ|단계)"
+_STEP_BODY = rf"(?:\d{{1,3}}[.)][ ]+)?[(\[]?{_STEP}[ _-]?#?{_NUMBER}(?:[ ]?(?:/|of)[ ]?\d{{1,3}})?[)\]]?"
+_LINE_STEP = re.compile(rf"^{_STEP_BODY}(?:[ ]?(?:[:.)\-–—]+(?=\s|\(|$)|：)[ ]?|[ ]?$|[ ](?=[A-Z(]))", re.I | re.M)
 _BARE_STEP = re.compile(rf"(?i:{_STEP})[ ]?#?\w+[ ]$")
 _INLINE_STEP = re.compile(rf"(?:(?<=[.!?:;)\]][ ])|^){_STEP_BODY}[:.)]+(?=\s)", re.I | re.M)
-_SIGNS = re.compile(r"([\u2460-\u2473]|\d(?=\ufe0f?\u20e3))(?:\ufe0f?\u20e3)?[ ]?")  # a number in a circle or on a key
-_COUNTED = re.compile(r"(?:(?<=[。；;.][ ])|(?<=[。；;])|^)第([一二三四五六七八九十]|\d{1,2})步[ ]?[:：，,、]?[ ]?", re.M)
-_LINE_STYLES = {
-    "dot": re.compile(r"^(\d{1,2})\.(?=\s|$)[ ]?", re.M),
-    "close": re.compile(r"^(\d{1,2})\)(?=\s|$)[ ]?", re.M),
-    "paren": re.compile(r"^\((\d{1,2})\)(?=\s|$)[ ]?", re.M),
-    "colon": re.compile(r"^(\d{1,2}):(?=\s|$)[ ]?", re.M),
-}
+_SIGNS = re.compile(r"([\u2460-\u2487\u2776-\u2793]|\d(?=\ufe0f?\u20e3))(?:\ufe0f?\u20e3)?[ ]?")  # in a circle, on a key
+_COUNTED = re.compile(
+    r"(?:(?<=[。；;.][ ])|(?<![^。；;\n]))(?:第(?=..?步)|(?=..?단계))([一二三四五六七八九十]|\d\d?)[步단]계?[ ]?[:：，,、]?[ ]?"
+)
+_LINE_STYLES = tuple(
+    re.compile(rf"^{mark}[ ]?", re.M)
+    for mark in (
+        *(r"(\d{1,2})(?:\.(?=\s|$)|[．、])", r"(\d{1,2})\)(?=\s|$)", r"\((\d{1,2})\)(?=\s|$)", r"\[(\d{1,2})\](?=\s|$)"),
+        *(r"(\d{1,2}):(?=\s|$)", r"#(\d{1,2})[:.)]?(?=\s|$)"),
+        r"(\d{1,2})(?:[ ]?[-–—]|/)[ ](?=[\"'(]?[^\W\d_]{2})",  # not a difference: "5 - 3 = 2"
+    )
+)
 _INLINE_STYLES = {
     "dot": re.compile(r"(?:(?<=[.!?:;][ ])(?<!\b[Nn]o\.[ ])(?<!\bFig\.[ ])(?<!\bEq\.[ ])|^)(\d{1,2})\.[ ](?=[\"'(]?[A-Z])", re.M),
     "close": re.compile(r"(?:(?<=[.!?:;,][ ])|(?<=and[ ])|^)(\d{1,2})\)[ ](?=[\"'(]?[A-Za-z])", re.M),
@@ -57,8 +61,11 @@ _CLOSING = re.compile(
 )
 _PLAN = re.compile(r"\b(?:plan|outline|roadmap|strategy|approach)\b", re.I)
 _REDO = re.compile(
-    r"\b(?:wait|redo|again|over|retry|try|restart|mistake|error|wrong|correct(?:ed|ion|ing)?|revised?|fix(?:ed)?|instead)\b", re.I
+    r"\b(?:wait|redo|again|over|retry|try|restart|mistake|error|wrong|correct(?:ed|ion|ing)?|revised?|fix(?:ed)?|instead|"
+    r"incorrect(?:ly)?|not (?:quite )?right|actually|oops|hold on|scratch)\b",
+    re.I,
 )
+_PART = re.compile(r"(?:part|case|scenario|section|sub-?problem|question)[ ](?:\d{1,2}|[A-Z]|[IVX]+|one|two|three)\b", re.I)
 _HEADED = re.compile(r"\n[ ]*\n([^\n]{1,60}:)[ ]*\n+")
 _CARRIES_OUT = re.compile(r"\b(?:now|carry|carrying|execut\w+|solution|solve|solving|step by step|calculations?|working)\b", re.I)
 _LOOKS_BACK = re.compile(r"\b(?:summar\w+|sum up|conclu\w+|recap|check\w*|verif\w+|overall|answer)\b", re.I)
@@ -81,7 +88,7 @@ def ordinal_marks(text: str, words: bool = False) -> tuple[Mark, ...]:
     it* or a plan's heading. A run within another's item is a part of that item.
     """
     steps = _series(_line_steps(text), text, gaps=True)
-    numbered = [_found(pattern, text) for pattern in _LINE_STYLES.values()]
+    numbered = [_found(pattern, text) for pattern in _LINE_STYLES]
     lines = _best([series for marks in numbered for series in (*_all_series(marks), _rising(marks)) if series], text)
     if len(steps) >= 2:
         return lines if len(lines) >= 2 and _supersedes(lines, steps, text) else steps
@@ -204,7 +211,7 @@ def _all_series(marks: Sequence[Mark], gaps: bool = False) -> list[tuple[Mark, .
 
 def _best(found: Sequence[tuple[Mark, ...]], text: str) -> tuple[Mark, ...]:
     """The longest of several series that no other one encloses; of equally long ones that do not overlap, the last; but a later
-    one of at least two marks that says that it replaces the former."""
+    one of two marks or more that says that it replaces the former; none that checks or sums it up; of parts, all."""
     best: tuple[Mark, ...] = ()
     reach = -1  # the furthest last mark of the series that open earlier
     for series in sorted(found, key=lambda each: each[0].start):
@@ -212,8 +219,13 @@ def _best(found: Sequence[tuple[Mark, ...]], text: str) -> tuple[Mark, ...]:
             continue
         reach = series[-1].start
         later = bool(best) and series[0].start > best[-1].start
+        said = text[best[-1].end : series[0].start].partition("\n")[2].strip().rpartition("\n")[2] if later else ""
         if later and len(series) > 1 and _supersedes(series, best, text):
             best = series
+        elif _LOOKS_BACK.search(said) and not _REDO.search(said):
+            continue  # a check or a summary of the steps
+        elif _PART.match(said) and len(best) > 1:
+            best = (*best, *series)
         elif later and len(best) > 1 and _style(series, text) != _style(best, text):
             continue  # "2. Add them: (1) ... (2) ...": a list within the last item
         elif len(series) > len(best) or (later and len(series) == len(best)):
@@ -231,14 +243,15 @@ def _supersedes(later: Sequence[Mark], former: Sequence[Mark], text: str) -> boo
     """Whether one series carries out the plan that another one is, or is another try at it, by the lines before each."""
     if later[0].start < former[-1].start:
         return False
-    rest = text[former[-1].end : later[0].start].partition("\n")[2]
+    own, _, rest = text[former[-1].end : later[0].start].partition("\n")
     between = rest.strip().split("\n")
     said = between[-1]
     before = text[: former[0].start].rstrip().rpartition("\n")[2]
     if _LOOKS_BACK.search(said):
         return False
     apart = "\n\n" in f"\n{rest}"  # a separate paragraph, not a line of the last item
-    return any(map(_REDO.search, between)) or (apart and bool(_PLAN.search(before) or _CARRIES_OUT.search(said)))
+    redone = any(map(_REDO.search, [*sentences(own)[1:], *between]))
+    return redone or (apart and bool(_PLAN.search(before) or _CARRIES_OUT.search(said)))
 
 
 def _rising(marks: Sequence[Mark]) -> tuple[Mark, ...]:
