@@ -18,6 +18,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -358,7 +359,7 @@ def may_reach(text: str, problem: Problem, task: Task) -> bool:
     if kind != "number" or right is None or UNREAD in plain:
         return True
     spoken = (word_value(word) for word in re.findall(r"[a-z-]+", plain.casefold()))
-    values = [*(number.value for number in find_numbers(plain)), *(value for value in spoken if value is not None)]
+    values = [*(number.value for number in find_numbers(plain)), *(Fraction(value) for value in spoken if value is not None)]
     return any(abs(value - right) < 1 or any(value in (right * size, right / size) for size in _UNITS) for value in values)
 
 
