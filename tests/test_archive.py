@@ -105,10 +105,10 @@ def test_its_report_has_the_run_s_numbers(archived: Path, finished: Path, tmp_pa
 
 
 def test_the_documentation_has_pictures_of_archives(archived: Path, tmp_path: Path) -> None:
-    pictures.main([str(archived), str(tmp_path / "picture.svg"), "--without", "cot"])
+    pictures.main([str(archived), str(tmp_path / "picture.svg"), "--without", "direct_sft"])
     svg = (tmp_path / "picture.svg").read_text(encoding="utf-8")
     assert svg.startswith('<svg style="background:#fff"')
-    assert 'data-method="cirf_full"' in svg and 'data-method="cot"' not in svg
+    assert "CIRF: " in svg and "Direct, fine-tuned: " not in svg
 
 
 def test_analyses_of_answers_are_those_of_the_run(archived: Path, finished: Path, tmp_path: Path) -> None:

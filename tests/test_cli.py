@@ -126,7 +126,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "results file": ({"results__by": "file", "results__file": "none.jsonl"}, "results.file: no file none.jsonl"),
     "rationale file": ({"rationales__files": ["none.jsonl"]}, "rationales.files: no file none.jsonl"),
     "reused codebook": ({"codebook__reuse": "/no/book"}, "/no/book"),
-    "width": ({"codebook__dimension": 33}, "codebook.dimension: 33, but the embeddings"),
+    "width": ({"codebook__dimension": 33}, "codebook.dimension: 33, but the backbone's embeddings"),
     "architecture": ({"backbone__architecture": {"layers": 9}}, "backbone.architecture.layers: the recipe says 9"),
     "device": ({"backbone__device": "abacus"}, "backbone.device: 'abacus' is not a device"),
 }

@@ -183,7 +183,7 @@ def test_one_budget_holds_for_every_method_with_its_thoughts() -> None:
     assert made["coconut"].latents and made["codi"].latents
     short = tasks.get("gsm8k")
     assert made["direct_sft"].budget(short, one) == short.cap and made["cirf_full"].budget(short, one) == 128 + short.cap
-    with pytest.raises(CirfError, match=r"max_completion_tokens: 4, but codi reasons in 6 vectors"):
+    with pytest.raises(CirfError, match=r"max_completion_tokens: 4, but codi answers after 6 vectors"):
         made["codi"].budget(short, Evaluate(max_completion_tokens=4))
 
 
