@@ -785,6 +785,9 @@ LEARNED = findings(
             "No. From no result to whole steps (8 to 100 tokens a row) bias share is 0.145 to 0.159, mean cosine -0.007 to "
             "-0.011; before training 0.210, -0.016 (135M, 100 steps, `docs.research.reliance`)"
         ),
+        "Do calculations with spaces help (`4 + 7 = 11`)?": (
+            "No: on made sums 70.0 % against 73.0 (-3.0 [-7.1, 1.1], n = 500, 135M), with a quarter more tokens"
+        ),
         "Do results depend on the tokens?": (
             "Yes: exchanging them costs the trace 2.0 to 3.1 nats. The answer does not: 0.00 to 0.10"
         ),
