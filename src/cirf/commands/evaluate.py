@@ -255,7 +255,9 @@ def _of_trained(folder: Path, methods: Sequence[str]) -> AnsweringModel:
     safe = {name: variant for name, variant in recipe.variants.items() if not (variant.method or "").endswith(OWN)}
     for name in [name for name in chosen if name in recipe.variants and name not in safe]:
         code = recipe.variants[name].method
-        raise CirfError(f"{code}: Python code named by the recipe in the model's folder; if you trust it, evaluate its run")
+        raise CirfError(
+            f"{code}: Python code named by the recipe in the model's folder; if trusted: evaluate RUN --method {name}"
+        )
     recipe = recipe.model_copy(update={"variants": safe})
     backbone = {"model": str(folder.resolve()), "revision": None, "trust_remote_code": False}
     changes: dict[str, Any] = {
