@@ -82,7 +82,7 @@ def test_looking_runs_no_code_of_a_model_whatever_the_recipe_says(coded_run: Pat
         assert (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize("key", ["methods", "problems"])
+@pytest.mark.parametrize("key", ["methods", "problems", "variants"])
 def test_a_dry_run_and_a_check_run_no_file_that_the_recipe_names(theirs: Path, tmp_path: Path, key: str) -> None:
     recipe = yaml.safe_load((theirs / "recipe.yaml").read_text())
     if key == "problems":
@@ -428,7 +428,7 @@ def test_more_functional_tokens_than_any_model_has_are_damage(tmp_path: Path) ->
         functions_of(tmp_path)
 
 
-@pytest.mark.parametrize("key", ["methods", "problems"])
+@pytest.mark.parametrize("key", ["methods", "problems", "variants"])
 def test_an_export_and_an_evaluation_of_a_model_run_no_file_that_its_recipe_names(
     finished: Path, tmp_path: Path, key: str
 ) -> None:
@@ -439,6 +439,9 @@ def test_an_export_and_an_evaluation_of_a_model_run_no_file_that_its_recipe_name
         recipe = yaml.safe_load(file.read_text())
         if key == "methods":
             recipe["methods"].append(str(code))
+        elif key == "variants":
+            recipe["methods"].append("theirs")
+            recipe["variants"] = {"theirs": {"method": str(code)}}
         else:
             recipe["problems"]["tasks"].append({"task": str(code), "name": "gsm8k"})
         file.write_text(yaml.safe_dump(recipe))
@@ -446,6 +449,8 @@ def test_an_export_and_an_evaluation_of_a_model_run_no_file_that_its_recipe_name
     if key == "problems":
         said.append(tinyrun.cirf("evaluate", model, "--out", tmp_path / "evaluated"))
         said.append(tinyrun.cirf("evaluate", model, "--tasks", "gsm8k", "--out", tmp_path / "evaluated"))
+    if key == "variants":
+        said.append(tinyrun.cirf("evaluate", model, "--method", "theirs", "--out", tmp_path / "evaluated"))
     assert not (tmp_path / "ran").exists()
     assert all("notes.py: Python code named by" in one.error() for one in said)
     named = ["evaluate", model, "--tasks", code, "--out", tmp_path / "evaluated"]

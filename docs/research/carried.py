@@ -2,8 +2,8 @@
 
     python -m docs.research.carried [--seed 1] [--rows 1200] [--test 500] [--epochs 4] [--model bundled:smollm2-135m-instruct]
 
-Three models learn made sums with equally many updates: ``direct`` writes the answer at once, ``bare`` functional tokens before
-it, and ``carried`` the same after a warm-up (after Abstract-CoT, arXiv 2604.22709). In the warm-up the rationale is between
+Three models learn synthetic sums with equally many updates: ``direct`` writes the answer at once, ``bare`` functional tokens
+before it, and ``carried`` the same after a warm-up (as Abstract-CoT, arXiv 2604.22709). In the warm-up the rationale is between
 the question and the functional tokens, which attend to it; the answer attends to the question and the functional tokens only.
 The second half of the updates is `bare`'s training, without the rationale. In the paper the model's own tokens are learned there;
 here they are those of the codebook, in both halves.

@@ -11,7 +11,7 @@ sampling. An interrupted call resumes.
 position; ``plan`` only those whose most likely token is functional or closes the trace (without functional tokens: the first
 position of a line); ``rest`` only the others. All other positions are greedy.
 
-Made sums, without ``--questions``::
+Synthetic sums, without ``--questions``::
 
     cirf run reward-toy --set 'methods=[cirf_full,terse]' --set 'variants={}' --set problems.tasks.0.rows=240 \\
         --set problems.tasks.0.test=500 --set problems.tasks.0.options.max_terms=4 --set evaluate.max_trace_tokens=64

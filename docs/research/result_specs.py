@@ -1227,7 +1227,7 @@ USES = Table(
         use("", "530 rows", of("cirf_full", BASELINES), of("terse", BASELINES), THREE, "1", "tokens worse"),
         other_use(
             "",
-            "240 rows of made sums (135M)",
+            "240 rows of synthetic sums (135M)",
             *(lambda: recorded_gap(SUMS, "cirf_full", "terse"), "500; 1", "not significant (p = 0.06)"),
         ),
         use("", "1,500 rows", CIRF, TERSE, FIVE, "3 and 1", "not significant; a gain above 0.1 is excluded"),
@@ -1249,7 +1249,7 @@ USES = Table(
         ),
         other_use(
             "",
-            "the same on made sums (135M)",
+            "the same on synthetic sums (135M)",
             *(lambda: areas_gap(SUMS, "cirf_full", "terse"), "500; 1", "not significant"),
         ),
         other_use("", "functional tokens added to all other scores, AUROC *", "**-0.03** [-0.05, -0.00]", "256; 1", "worse"),
@@ -1281,7 +1281,7 @@ USES = Table(
         use("", "`cirf_full` − `terse`, both with it", of(BOTH[0]), of(BOTH[1]), FIVE, "1", "not significant"),
         other_use(
             "",
-            "steps whose operation is the token's own: made sums (135M) †",
+            "steps whose operation is the token's own: synthetic sums (135M) †",
             *("100 %", "500; 1", "a token that calls it is the calculator"),
         ),
         use(
@@ -1318,7 +1318,7 @@ USES = Table(
         ),
     ],
     "Qwen2.5-Coder-0.5B unless a row says otherwise. Bold: the interval excludes 0, uncorrected. *580; 3 and 1*: three trainings "
-    "of the first method, one of the second. †: no archive.",
+    "of the first method, one of the second. †: no archive. Nats: loss on functional tokens.",
 )
 
 
@@ -1344,8 +1344,8 @@ SCORES = Table(
     "score",
     {
         "`cirf_full`, word problems (0.5B)": area("numbers", "cirf_full"),
-        "`cirf_full`, made sums (135M)": area(SUMS, "cirf_full"),
-        "`terse`, made sums": area(SUMS, "terse"),
+        "`cirf_full`, synthetic sums (135M)": area(SUMS, "cirf_full"),
+        "`terse`, synthetic sums": area(SUMS, "terse"),
     },
     [
         other_use("functional tokens (`terse`: line breaks)", "functional, mean"),

@@ -67,6 +67,12 @@ def test_a_share_has_its_working_and_a_quotient_is_none_of_itself() -> None:
     assert working("54/9", "The number of bags is 54/9.") == ""
 
 
+def test_brackets_within_thousands_of_brackets_are_left() -> None:
+    for depth, expected in ((20, True), (3000, False)):
+        step = f"{'(' * depth}1 + 1{')' * depth} = 2"
+        assert bool(working("2", step)) is expected
+
+
 def test_what_is_found_is_worked_out_right() -> None:
     chance, found = Random(0), []
     noise = [*map(str, range(13)), "+", " - ", "*", "/", "(", ")", ".5", "%", " = ", "$", " of ", " pens ", ", so "]

@@ -252,6 +252,13 @@ def _of_trained(folder: Path, methods: Sequence[str]) -> AnsweringModel:
     stage = str((load_object(folder / "stage.json") or {}).get("stage", ""))
     trained_as = stage.split("/")[1] if "/" in stage else _FUNCTIONAL if functions_of(folder) else _PLAIN
     chosen = tuple(methods) or (trained_as,)
+    safe = {name: variant for name, variant in recipe.variants.items() if not (variant.method or "").endswith(OWN)}
+    for name in [name for name in chosen if name in recipe.variants and name not in safe]:
+        code = recipe.variants[name].method
+        raise CirfError(
+            f"{code}: Python code named by the recipe in the model's folder; if trusted: evaluate RUN --method {name}"
+        )
+    recipe = recipe.model_copy(update={"variants": safe})
     backbone = {"model": str(folder.resolve()), "revision": None, "trust_remote_code": False}
     changes: dict[str, Any] = {
         "name": f"evaluate-{plain(recipe.name)}-{plain(folder.resolve().name)}",

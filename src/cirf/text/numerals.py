@@ -321,7 +321,7 @@ def only_word_value(text: str) -> int | None:
 
 def evaluate(terms: Sequence[str]) -> Fraction | None:
     """The value of a calculation in numbers, percentages, ``+-*/`` and brackets; ``None`` for a division by zero, and for terms
-    that are no calculation."""
+    that are no calculation, or brackets within hundreds of others."""
     left = list(reversed(terms))
 
     def factor() -> Fraction:
@@ -348,5 +348,5 @@ def evaluate(terms: Sequence[str]) -> Fraction | None:
     try:
         value = sums()
         return None if left else value
-    except (ZeroDivisionError, ValueError, IndexError):
+    except (ZeroDivisionError, ValueError, IndexError, RecursionError):
         return None
