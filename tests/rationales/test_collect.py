@@ -9,9 +9,10 @@ import pytest
 
 from cirf.errors import CirfError
 from cirf.rationales.check import check
-from cirf.rationales.collect import closes_with, collect, gather, stated_answer
+from cirf.rationales.collect import closes_with, collect, gather, may_reach, stated_answer
 from cirf.recipe import schema
 from cirf.records import Problem
+from cirf.tasks import get
 from cirf.tasks.loading.questions import question_key
 from cirf.tasks.loading.unusable import Tolerance, listed
 from cirf.tasks.own_rows import rows_in_memory
@@ -293,3 +294,28 @@ def test_a_problem_with_one_good_rationale_is_usable(kept: int, tasks, write) ->
     found = run(problems, tasks, rationales, schema.Segments(by="ordinal"))
     assert found.total.usable == kept - 1
     assert found.total.unusable == ({"no segment": 1} if kept == 1 else {})
+
+
+@pytest.mark.parametrize(
+    ("task", "answer", "choices", "text"),
+    [
+        ("gsm8k", "12", None, "I can't be sure of a short way, so I count.\nThere are 12."),
+        ("gsm8k", "12", None, "Sorry, Ann said, and gave 3 of 15 back.\nThat leaves twelve."),
+        ("gsm8k", "36", None, "Ann has three dozen eggs."),
+        ("gsm8k", "125", None, "That comes to one hundred and twenty-five."),
+        ("gsm8k", "12", None, "Das macht zw\u00f6lf."),
+        ("gsm8k", "12", None, "\u4e00\u5171\u6709\u5341\u4e8c\u4e2a\u3002"),
+        ("commonsense_qa", "B", ("10", "12"), "\u56e0\u6b64\u9009B\u3002"),
+        ("commonsense_qa", "B", ("10", "12"), "3*4 is twelve."),
+        ("commonsense_qa", "B", ("$1,000", "$1,200"), "It costs 1200 dollars."),
+        ("commonsense_qa", "B", ("1/4", "1/2"), "So it is \\frac{1}{2} of them."),
+        ("commonsense_qa", "B", ("Paris.", "London."), "So it is London then"),
+    ],
+)
+def test_what_names_the_answer_in_another_form_may_reach_it(
+    task: str, answer: str, choices: tuple[str, ...] | None, text: str
+) -> None:
+    problem = Problem("train-0", task, "Which is it?", answer, choices)
+    assert may_reach(text, problem, get(task))
+    assert not may_reach("Let us see what is there.\nThen we", problem, get(task))
+    assert not may_reach(f"I'm sorry, but I can't help with that. {text}", problem, get(task))

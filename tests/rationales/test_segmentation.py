@@ -217,6 +217,32 @@ def test_the_steps_of_every_part_are_steps(mark: str, heading: str) -> None:
     assert [part.split("\n")[0] for part in found] == [*DONE, "9 - 2 = 7", "7 + 1 = 8"]
 
 
+@pytest.mark.parametrize(
+    ("text", "steps"),
+    [
+        ("Salt raises it [1].\nSo it boils later.\n\n[1] A book\n[2] Another book", 4),
+        ("We look for the best.\n#1 is Ann.\n#2 is Bo.\nSo it is Ann.", 4),
+        ("Step 1 of 2 is easy.\nStep 2 of 2 is hard.\nSo it is done.", 3),
+    ],
+)
+def test_references_and_ranks_are_no_marks(text: str, steps: int) -> None:
+    found = segment(text, "auto")
+    assert (found.rule, len(found.segments)) == ("line", steps)
+
+
+@pytest.mark.parametrize("heading", ["To answer the question:", "Let us check each option:", "Answer:"])
+def test_longer_steps_after_what_is_given_are_the_steps(heading: str) -> None:
+    steps = "\n".join(f"{place}. {text}" for place, text in enumerate(DONE, 1))
+    assert segment(f"We know:\n1. She has 32.\n2. He has 4.\n\n{heading}\n{steps}", "auto").segments == DONE
+
+
+@pytest.mark.parametrize("own", ["2 are left over.", "B is incorrect.", "It goes on again."])
+def test_what_the_last_step_says_makes_no_list_after_it_the_steps(own: str) -> None:
+    steps = "\n".join(f"{place}. {text}" for place, text in enumerate(DONE, 1))
+    found = segment(f"{steps} {own}\n\nTwo notes:\n1. All is whole.\n2. None is less.", "auto").segments
+    assert len(found) == 3 and found[:2] == DONE[:2]
+
+
 def test_differences_are_no_marks() -> None:
     assert segment("1 - 0 = 1\n2 - 1 = 1\n\n3 - x = 1", "auto").segments == ("1 - 0 = 1", "2 - 1 = 1", "3 - x = 1")
 

@@ -116,6 +116,13 @@ def test_files_and_data_sets_are_read_as_teachers_are(tmp_path: Path, source: st
     assert steps.segments == tuple(wanted.split("\n")) and found[0].agrees is True
 
 
+def test_thoughts_whose_sentences_have_no_full_stop_do_not_break_off() -> None:
+    steps = "Step 1: 4 * 8 = 32 beads\nStep 2: So there are 28 beads"
+    for text in (f"<think>{steps}", f"<think>{steps}\n</think>", "<think>\u56e0\u6b64\u4e00\u5171\u670928\u4e2a"):
+        assert rationale_of(text) == text.removeprefix("<think>").removesuffix("</think>").strip()
+    assert rationale_of("<think>We add. So it is twelve</think>") == "We add. So it is twelve"
+
+
 @pytest.mark.parametrize("source", ["dataset", "files"])
 @pytest.mark.parametrize(
     ("text", "steps"), [(f"<think>\n{THOUGHT}", 2), (f"<think>\n{THOUGHT}\nWait, let me ch", 0), (THOUGHT, 2)]

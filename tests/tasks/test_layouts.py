@@ -358,6 +358,39 @@ def test_a_text_that_only_has_words_of_a_chat_in_it_stays_as_it_is() -> None:
     assert (row["question"], row["answer"]) == (ASKED, "28")
 
 
+@pytest.mark.parametrize(
+    ("question", "more"),
+    [
+        ("Question: Which is a fruit?\nA: apple\nB: car\nC: hat\nAnswer:", {"answer": "A", "rationale": "An apple is."}),
+        ("Question: Which is a fruit?\nA: apple\nB: car", {"completion": "An apple is.\nThe answer is A."}),
+        ("Question: Is the sky blue?\nAnswer: It is.\nIs this right?", {"completion": "The sky is blue.\nThe answer is yes."}),
+        ("User: It is broken.\nAssistant: Sorry.", {"label": "complaint", "rationale": "It is broken. So it is one."}),
+    ],
+)
+def test_a_question_about_a_chat_or_with_lettered_options_is_whole(question: str, more: dict[str, str]) -> None:
+    asked = plain_row({"prompt": question, **more}, "row 1")["question"]
+    assert asked == question or asked == question.removeprefix("Question: ").removesuffix("\nAnswer:")
+
+
+def test_an_instruction_about_a_chat_stays_next_to_it() -> None:
+    for chat in ("User: It is broken.\nAssistant: Sorry.", "User: It is broken.\nAssistant: Sorry.\nUser: Money back!"):
+        row = plain_row({"instruction": "Is it polite?", "input": chat, "output": "It is so.\nThe answer is yes."}, "row 1")
+        assert (row["question"], row["answer"]) == (f"Is it polite?\n\n{chat}", "yes")
+
+
+@pytest.mark.parametrize("prompt", [CHATML, [USER], f"Question: {ASKED}\nAnswer: ", f"Human: {ASKED}\n\nAssistant:"])
+def test_a_chat_without_its_answer_has_it_in_a_column(prompt: Any) -> None:
+    row = plain_row({"prompt": prompt, "answer": "28"}, "row 1")
+    assert (row["question"], row["answer"], row.get("rationale")) == (ASKED, "28", None)
+
+
+def test_several_texts_without_the_answer_replace_no_solution() -> None:
+    row = {"question": ASKED, "answer": "28", "samples": ["hat bat", "It is 5.\n#### 5"]}
+    assert "rationale" not in plain_row(row, "row 1")
+    assert plain_row({**row, "solution": WORK}, "row 1")["rationale"] == WORK
+    assert plain_row({"question": ASKED, "response": TARGETS[1], "responses": ["#### 5", "#### 6"]}, "row 1")["answer"] == "28"
+
+
 KINDS = [
     ("text", ("Seven", "Ten"), "The film is called {}.", "number words, read as names; if they are numbers, set answer: number"),
     ("number", ("Seven", "Ten"), "There were some, and {0} is what remains. So {1}.", None),

@@ -320,10 +320,12 @@ _SENTENCE_END = re.compile(r"[.!?](?=\s|$)")
 _NUMBER = re.compile(r"(?<![\w.])[-+]?[$€£]?\d[\d,]*(?:\.\d+)?(?:/\d+)?")
 _LETTER = re.compile(r"(?:option |choice )?(?:\(([A-Z])\)|([A-Z])(?![\w']))")
 _NO_SOLUTION = re.compile(
-    r"\W*(?:<(?:!doctype|html|\?xml)\b|(?:i['’]?m |i am )?(?:very |so )?sorry\b|i apologi[sz]e\b|as an ai\b|unfortunately,? i\b|"
-    r"i (?:can(?:no|['’])t|can not|am (?:unable|not able)) |(?:please|could you|can you) (?:please )?(?:provide|share|clarify))",
+    r"\W*(?:<(?:!doctype|html|\?xml)\b|(?:i['’]?m |i am )(?:very |so )?sorry\b|sorry,? (?:but|i)\b|"
+    r"i apologi[sz]e\b|as an ai\b|unfortunately,? i\b|i am (?:unable|not able) |i can(?:['’]t| ?not) (?:help|solve|answer)\b|"
+    r"(?:please|could you|can you) (?:please )?(?:provide|share|clarify))",
     re.I,
 )
+_OTHER_NUMBERS = {"dozen", "hundred", "thousand", "million", "half", "pair", "both", "none", "nothing"}  # with another word
 _YES_NO = re.compile(r"(?:yes|no|true|false)\b", re.I)
 
 
@@ -352,15 +354,24 @@ def may_reach(text: str, problem: Problem, task: Task) -> bool:
     if _NO_SOLUTION.match(text):
         return False
     text, task = _in_points(text, problem, task)
-    kind, right, plain = task.kind(problem), number_value(problem.answer), plain_numbers(text)
+    kind, right = task.kind(problem), number_value(problem.answer)
+    numbers, words = _named(text)
+    if UNREAD in plain_numbers(text) or words & _OTHER_NUMBERS or re.search(r"[^\W\d_a-zA-Z]", text):
+        return True  # its numbers are not all read, such as those of another language
     if kind == "option" and problem.choices:
-        named = rf"(?<![\\\w']){problem.answer}(?![\w'])|(?i:{re.escape(problem.choices[ord(problem.answer) - ord('A')])})"
-        return re.search(named, text) is not None
-    if kind != "number" or right is None or UNREAD in plain:
+        values, said = _named(problem.choices[ord(problem.answer) - ord("A")])
+        letter = re.search(rf"(?<![\\\w']){problem.answer}(?![\w'])", text)
+        return bool(letter or not (values or said) or values & numbers or said & words)
+    if kind != "number" or right is None:
         return True
-    spoken = (word_value(word) for word in re.findall(r"[a-z-]+", plain.casefold()))
-    values = [*(number.value for number in find_numbers(plain)), *(Fraction(value) for value in spoken if value is not None)]
-    return any(abs(value - right) < 1 or any(value in (right * size, right / size) for size in _UNITS) for value in values)
+    return any(abs(value - right) < 1 or any(value in (right * size, right / size) for size in _UNITS) for value in numbers)
+
+
+def _named(text: str) -> tuple[set[Fraction], set[str]]:
+    """The numbers of a text, in digits or in a word, and its words of four letters or more."""
+    plain = plain_numbers(normalise(text)).casefold()
+    spoken = {Fraction(value) for word in re.findall(r"[a-z-]+", plain) if (value := word_value(word)) is not None}
+    return spoken | {number.value for number in find_numbers(plain)}, {*re.findall(r"[^\W\d_]{4,}", plain)}
 
 
 def closes_with(text: str, problem: Problem, task: Task) -> bool | None:

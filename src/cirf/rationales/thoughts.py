@@ -32,10 +32,11 @@ _LONGEST_ANSWER = 200
 def rationale_of(text: str) -> str:
     """The rationale that a text holds. A text without thoughts and bare notes is returned unchanged. After thoughts it is the
     following text, if that explains in two sentences or more; else the thoughts, ended by a line with the answer (``#### 28``).
-    Calculator notes without other text are written out, one per line. Thoughts that break off in a sentence are none."""
+    Calculator notes without other text are written out, one per line. Thoughts that break off are none."""
     thought, rest = split_thoughts(text)
     rest = unwrapped(rest)
-    if thought and not rest and (thought[-1].isalpha() or thought[-1] in ",:;"):
+    last = text.rstrip()[-1:]  # of thoughts that are closed, the mark's
+    if thought and not rest and (last.isalpha() or last in ",:;") and re.search(r"(?<!\d)[.!?]\s|。", thought):
         return ""
     explaining = (sentence for sentence in sentences(normalise(rest)) if not states_answer_only(sentence))
     if not thought or len(list(explaining)) > 1:

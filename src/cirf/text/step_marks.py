@@ -20,17 +20,17 @@ _NUMBER = rf"(\d{{1,3}}|{'|'.join(_WORDS)})"
 _STEP = "(?:step|schritt|étape|etape|paso|passo|pasul|шаг|крок|stap|krok|adım|langkah|bước|चरण|الخطوة|步骤|步驟|ステップ|단계)"
 _STEP_BODY = rf"(?:\d{{1,3}}[.)][ ]+)?[(\[]?{_STEP}[ _-]?#?{_NUMBER}(?:[ ]?(?:/|of)[ ]?\d{{1,3}})?[)\]]?"
 _LINE_STEP = re.compile(rf"^{_STEP_BODY}(?:[ ]?(?:[:.)\-–—]+(?=\s|\(|$)|：)[ ]?|[ ]?$|[ ](?=[A-Z(]))", re.I | re.M)
-_BARE_STEP = re.compile(rf"(?i:{_STEP})[ ]?#?\w+[ ]$")
 _INLINE_STEP = re.compile(rf"(?:(?<=[.!?:;)\]][ ])|^){_STEP_BODY}[:.)]+(?=\s)", re.I | re.M)
 _SIGNS = re.compile(r"([\u2460-\u2487\u2776-\u2793]|\d(?=\ufe0f?\u20e3))(?:\ufe0f?\u20e3)?[ ]?")  # in a circle, on a key
 _COUNTED = re.compile(
     r"(?:(?<=[。；;.][ ])|(?<![^。；;\n]))(?:第(?=..?步)|(?=..?단계))([一二三四五六七八九十]|\d\d?)[步단]계?[ ]?[:：，,、]?[ ]?"
 )
+_OPENS = r"(?:(?<!\n)|(?!.1\b))"  # 1 only where the text opens: elsewhere it may be a reference, or a rank
 _LINE_STYLES = tuple(
     re.compile(rf"^{mark}[ ]?", re.M)
     for mark in (
-        *(r"(\d{1,2})(?:\.(?=\s|$)|[．、])", r"(\d{1,2})\)(?=\s|$)", r"\((\d{1,2})\)(?=\s|$)", r"\[(\d{1,2})\](?=\s|$)"),
-        *(r"(\d{1,2}):(?=\s|$)", r"#(\d{1,2})[:.)]?(?=\s|$)"),
+        *(r"(\d{1,2})(?:\.(?=\s|$)|[．、])", r"(\d{1,2})\)(?=\s|$)", r"\((\d{1,2})\)(?=\s|$)", r"(\d{1,2}):(?=\s|$)"),
+        *(rf"{_OPENS}\[(\d\d?)\](?=\s|$)", rf"{_OPENS}#(\d\d?)[:.)]?(?=\s|$)"),
         r"(\d{1,2})(?:[ ]?[-–—]|/)[ ](?=[\"'(]?[^\W\d_]{2})",  # not a difference: "5 - 3 = 2"
     )
 )
@@ -62,13 +62,15 @@ _CLOSING = re.compile(
 _PLAN = re.compile(r"\b(?:plan|outline|roadmap|strategy|approach)\b", re.I)
 _REDO = re.compile(
     r"\b(?:wait|redo|again|over|retry|try|restart|mistake|error|wrong|correct(?:ed|ion|ing)?|revised?|fix(?:ed)?|instead|"
-    r"incorrect(?:ly)?|not (?:quite )?right|actually|oops|hold on|scratch)\b",
+    r"(?:that|this)(?:['’]s| is| was) (?:incorrect|not (?:quite )?right)|actually|oops|hold on|scratch)\b",
     re.I,
 )
-_PART = re.compile(r"(?:part|case|scenario|section|sub-?problem|question)[ ](?:\d{1,2}|[A-Z]|[IVX]+|one|two|three)\b", re.I)
+_PART = re.compile(
+    r"(?:part|case|scenario|section|sub-?problem|question) (?:\d\d?|[A-Z]|[IVX]+|one|two|three) *(?:[^\w ].*)?\Z", re.I
+)
 _HEADED = re.compile(r"\n[ ]*\n([^\n]{1,60}:)[ ]*\n+")
 _CARRIES_OUT = re.compile(r"\b(?:now|carry|carrying|execut\w+|solution|solve|solving|step by step|calculations?|working)\b", re.I)
-_LOOKS_BACK = re.compile(r"\b(?:summar\w+|sum up|conclu\w+|recap|check\w*|verif\w+|overall|answer)\b", re.I)
+_LOOKS_BACK = re.compile(r"\b(?:summar\w+|sum up|conclu\w+|recap|check\w*(?! (?:each|every|all|if))|verif\w+|overall)\b", re.I)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +160,7 @@ def closing_start(text: str) -> int:
 def _line_steps(text: str) -> list[Mark]:
     marks = []
     for match in _LINE_STEP.finditer(text):
-        bare = _BARE_STEP.search(match[0]) is not None
+        bare = match[0].endswith(" ") and match[0][-2:-1].isalnum()
         following = text[match.end() : match.end() + 1]
         if bare and not (following.isupper() or following == "("):  # "Step 2 gives 5" speaks of a step, it does not open one
             continue
@@ -250,7 +252,7 @@ def _supersedes(later: Sequence[Mark], former: Sequence[Mark], text: str) -> boo
     if _LOOKS_BACK.search(said):
         return False
     apart = "\n\n" in f"\n{rest}"  # a separate paragraph, not a line of the last item
-    redone = any(map(_REDO.search, [*sentences(own)[1:], *between]))
+    redone = any(map(_REDO.search, between)) or any(map(_REDO.match, sentences(own)[1:]))
     return redone or (apart and bool(_PLAN.search(before) or _CARRIES_OUT.search(said)))
 
 

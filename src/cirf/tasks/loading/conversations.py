@@ -26,7 +26,7 @@ _SIGNS = re.compile(  # of chat templates
 )
 _WORDS = re.compile(  # in front of lines: "### Response:", "Human:"
     r"^##+[ ]*(instruction|input|question|response|answer|output|user|assistant)[ ]*:?[ ]*$"
-    r"|^(?:#+[ ]*)?(human|user|question|q|assistant|answer|a)[ ]*:(?=\s)",
+    r"|^(?:#+[ ]*)?(human|user|question|q|assistant|answer|a(?![^\n]*\nb[ ]*:))[ ]*:(?!\S)",
     re.I | re.M,
 )
 _PREFACE = re.compile(r"\s*(?:below is an instruction[^\n]*\s+)?\Z", re.I)
@@ -131,11 +131,12 @@ def _call(call: Any) -> str:
     return f"{made['name']}({', '.join(map(str, values))})"
 
 
-def marked_turns(text: str) -> list[dict[str, str]] | None:
+def marked_turns(text: str, open_end: bool = False) -> list[dict[str, str]] | None:
     """The turns of a chat in one text, by the signs of a chat template, or by words in front of lines (``### Response:``,
-    ``Human:``) if the text opens with one; ``None`` of another text."""
+    ``Human:``) if the text opens with one, and with ``open_end`` ends in one; ``None`` of another text."""
     marks = list(_SIGNS.finditer(text)) or list(_WORDS.finditer(text))
-    if not marks or (marks[0].re is _WORDS and not _PREFACE.match(text[: marks[0].start()])):
+    ends = not open_end or (marks and not text[marks[-1].end() :].strip())
+    if not marks or (marks[0].re is _WORDS and not (ends and _PREFACE.match(text[: marks[0].start()]))):
         return None
     turns: list[dict[str, str]] = []
     for mark, end in zip(marks, [*(mark.start() for mark in marks[1:]), len(text)], strict=True):

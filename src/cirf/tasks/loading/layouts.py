@@ -297,7 +297,7 @@ def _pairs(text: str) -> list[tuple[str, str]]:
 def _opened(row: dict[str, Any]) -> dict[str, Any]:
     """The row with conversations as lists, which may be JSON text or a single turn, a list of lines as one rationale, and a lone
     answer in a list, or the letters of several right options, as an answer."""
-    if not any(_is_value(row.get(name)) for name in ("answer", *_ANSWERS)):
+    if _given(row) is None:
         row |= judged(row)
     for name in ("answer", *_ANSWERS):
         value = row.get(name)
@@ -309,17 +309,20 @@ def _opened(row: dict[str, Any]) -> dict[str, Any]:
                 row[name] = value[0]
             elif has_options(row) and all(str(each).isalpha() and len(str(each)) == 1 for each in value):
                 row[name] = ", ".join(value)
-    asked = first_text(row, _ASKED)
+    asked = [name for name in _ASKED if is_text(row.get(name))]
+    answered = _given(row) is not None or first_text(row, _TARGETS) is not None
     for name in (*_TURNS, *_ASKED_TURNS, *_TARGETS, "text"):
         value = row.get(name)
         if isinstance(value, str) and value.lstrip().startswith('[{"'):
             with contextlib.suppress(ValueError, RecursionError):
                 row[name] = json.loads(value)
-        elif isinstance(value, str) and not (name in _TARGETS and asked) and (turns := marked_turns(value)):
-            said = turns if turns[-1] != {"role": "assistant", "content": ""} else turns[:-1]
-            row["prompt" if said[-1]["role"] == "user" else "messages" if name in ("text", *_ASKED_TURNS) else name] = said
         elif isinstance(value, Mapping) and (name in _TURNS or role_of(value)):
             row[name] = [value]
+        elif not isinstance(value, str) or (asked if name in _TARGETS else answered and {*asked} - {name}):
+            continue
+        elif turns := marked_turns(value, answered and name not in _TARGETS):
+            said = turns if turns[-1] != {"role": "assistant", "content": ""} else turns[:-1]
+            row["prompt" if said[-1]["role"] == "user" else "messages" if name in ("text", *_ASKED_TURNS) else name] = said
     if (best := _best_generation(row)) is not None:
         row["completion"] = best
     for name in ("rationale", *_RATIONALES[:-1], *_TARGETS):
@@ -330,15 +333,16 @@ def _opened(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _best_generation(row: Mapping[str, Any]) -> str | None:
-    """Of several solutions the first that is marked as right (``correctness_...``), else where none is marked the first that ends
-    in the row's answer, or just the first; ``None`` where there are none, or all are marked as wrong."""
+    """Of several solutions the first that is marked as right (``correctness_...``), else where none is marked, and there is no
+    solution beside them, the first that ends in the row's answer, without an answer the first; ``None`` where there is none."""
     many = (row[name] for name in _GENERATIONS if isinstance(row.get(name), list) and all(map(is_text, row[name])))
     given: list[str] = next(many, [])
     lists = [value for name, value in row.items() if str(name).startswith(("correct", "is_correct")) and isinstance(value, list)]
     if marks := [each for each in lists if len(each) == len(given)]:
         return next((text for text, *said in zip(given, *marks, strict=True) if True in said), None)
-    expected = normalise_text(str(row.get("answer")))
-    return next((text for text in given if normalise_text(split_answer(text)[1] or "") == expected), given[0] if given else None)
+    said = _given(row)
+    right = (text for text in given if said is None or normalise_text(split_answer(text)[1] or "") == normalise_text(str(said)))
+    return next(right, None) if first_text(row, _TARGETS) is None else None
 
 
 def _spelled(raw: Mapping[str, Any]) -> dict[str, Any]:
@@ -378,18 +382,20 @@ def _target(row: dict[str, Any], where: str) -> str | None:
     if is_text(row.get("premise")) and is_text(row.get("hypothesis")):
         row["question"] = f"Premise: {row['premise']}\nHypothesis: {row['hypothesis']}"
         return first_text(row, _TARGETS)
-    turns = _conversed(row)
+    turns, unsaid = _conversed(row), False
     lists = {name: row[name] for name in _ASKED_TURNS if isinstance(row.get(name), list)}
     prompt = next((given for name, given in lists.items() if name == "prompt" or are_turns(given)), None)  # input may be data
     completion = next((row[name] for name in _TARGETS if is_text(row.get(name)) or are_turns(row.get(name))), None)
     if turns is None and isinstance(completion, list) and any(role_of(turn) == "user" for turn in completion):
         turns = completion
     elif turns is None and prompt is not None:
-        turns = prompt + (completion if isinstance(completion, list) else [{"role": "assistant", "content": completion}])
+        unsaid = completion is None and _given(row) is not None  # the answer is in a column
+        said = "-" if unsaid else completion
+        turns = prompt + (completion if isinstance(completion, list) else [{"role": "assistant", "content": said}])
     if turns is not None:
         system = _system(row)
         row["question"], target = conversation([*([{"role": "system", "content": system}] if system else []), *turns], where)
-        return target
+        return None if unsaid else target
     name = next((name for name in _QUESTIONS if is_text(row.get(name))), None)
     if name is None or (name in _LESS_LIKELY and _has_other_question(row, name)):
         return None
@@ -426,6 +432,10 @@ def type_name(value: Any) -> str:
         return str(value)
     names = {dict: "an object", list: "a list", str: "a string", bool: "true/false", int: "a number", float: "a number"}
     return "null" if value is None else names.get(type(value), type(value).__name__)
+
+
+def _given(row: Mapping[str, Any]) -> Any:
+    return next((row[name] for name in ("answer", *_ANSWERS) if _is_value(row.get(name))), None)
 
 
 def _is_value(value: Any) -> bool:

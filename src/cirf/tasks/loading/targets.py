@@ -22,7 +22,7 @@ _LONGEST_ANSWER = 80  # characters of a target that is taken for a bare answer
 _LONGEST_TITLE = 2  # words before a full stop that ends no sentence: Dr. No, St. Louis
 _FEW_WORDS = 6  # behind a label; more are a sentence
 OPENS = re.compile(  # not "No. of apples: 3", nor "Yes, let's see."
-    r"\W{0,3}(yes|no|true|false|ja|nein|oui|non|s[íi]|sim|não|да|нет)\b"
+    r"\W{0,3}(yes|no|true|false|ja|nein|oui|non|s[íì]|sim|não|да|нет)\b"
     r"(?!\.\s*(?:of\b|\d))(?!\W{1,4}(?:let|wait)\b)\**(?:[.,:;!]|\s[-–—])\**(?=\s+\S)",
     re.I,
 )
