@@ -275,7 +275,7 @@ def _print(made: dict[str, Any]) -> None:
     for note in made["notes"]:
         write_line(f"note: {note}")
     if is_row_file(made["source"]):
-        print("answers: the kind that was detected; to change it: --set problems.tasks.0.answer=text (or number, option, yesno, latex)")
+        print("answers: kind detected; to change it: --set problems.tasks.0.answer=text (or number, option, yesno, latex)")
     if made["total"]["share_segmentable"] is None and set(made["total"]["unusable"]) == {"no rationale"}:
         print("there are no rationales; add `rationale` to the rows, name rationales.files, or let `cirf init` plan a teacher")
     elif made["total"]["share_segmentable"] is not None:
