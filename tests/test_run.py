@@ -765,3 +765,17 @@ def test_a_token_begins_at_the_mean_of_its_steps_words_less_that_of_all_steps(wo
     for code, some in steps.items():
         wanted = torch.nn.functional.normalize(torch.stack(some).mean(dim=0) - middle, dim=0) * 0.5
         torch.testing.assert_close(rows[saved.convert_tokens_to_ids(f"<cirf_{code:03d}>")], wanted, atol=1e-4, rtol=1e-3)
+
+
+def test_threads_are_those_of_each_recipe(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    import torch
+
+    from cirf.commands.run import set_threads
+    from cirf.recipe.load import load
+
+    plain = load(str(workshop.recipe(tmp_path / "recipe.yaml")))
+    set_threads(plain.model_copy(update={"backbone": plain.backbone.model_copy(update={"threads": None})}))
+    usual = torch.get_num_threads()
+    for threads, used in ((usual + 1, usual + 1), (None, usual)):
+        set_threads(plain.model_copy(update={"backbone": plain.backbone.model_copy(update={"threads": threads})}))
+        assert torch.get_num_threads() == used

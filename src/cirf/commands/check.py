@@ -39,9 +39,9 @@ from cirf.tasks.loading.load import cut_of, load_problems
 from cirf.tasks.loading.sources import mirror_paths
 from cirf.tasks.loading.unusable import Tolerance
 from cirf.tasks.parsing.answers import number_value
-from cirf.tasks.steps.calculations import numbers_in
+from cirf.tasks.steps.calculations import numbers_named
 from cirf.tasks.task import Task, with_options
-from cirf.text.numerals import with_points, word_value
+from cirf.text.numerals import with_points
 
 _MOSTLY_EMPTY = 0.8
 _FEW_UNREAD = 0.02
@@ -188,8 +188,7 @@ def _without_answers(problems: Sequence[Problem], tasks: Mapping[str, Task]) -> 
     rows = [row for row in some(problems, MOST_CHARACTERS // 4) if row.rationale and tasks[row.task].kind(row) == "number"]
     rows = [row for row in rows if row.answer not in ("0", "1")]  # these may mean no and yes
     texts = [with_points(row.rationale or "") if tasks[row.task].decimal_commas else row.rationale or "" for row in rows]
-    values = [{*numbers_in(text), *map(word_value, re.findall(r"[^\W\d_]+(?:-[^\W\d_]+)?", text))} for text in texts]
-    absent = sum(number_value(row.answer) not in found for row, found in zip(rows, values, strict=True))
+    absent = sum(number_value(row.answer) not in numbers_named(text) for row, text in zip(rows, texts, strict=True))
     if 2 * absent <= len(rows):
         return []
     return [f"{absent:,} of {len(rows):,} rationales do not have the answer's number in them; do they belong to their questions?"]

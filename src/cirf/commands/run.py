@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -61,11 +62,21 @@ def open_context(recipe: Recipe, folder: Path, quiet: bool) -> Context:
     return context
 
 
+@cache
+def _usual_threads() -> int:
+    import torch
+
+    return torch.get_num_threads()
+
+
 def set_threads(recipe: Recipe) -> None:
-    if recipe.backbone.threads:
+    """Torch's threads as the recipe says; without the key, those before a recipe named a number, such as an earlier run's of a
+    sweep."""
+    if recipe.backbone.threads or _usual_threads.cache_info().currsize:
+        usual = _usual_threads()
         import torch
 
-        torch.set_num_threads(recipe.backbone.threads)
+        torch.set_num_threads(recipe.backbone.threads or usual)
 
 
 def checked(recipe: Recipe, folder: Path, quiet: bool) -> Context:

@@ -32,9 +32,10 @@ from cirf.tasks.loading.unusable import Tolerance, Unusable
 from cirf.tasks.parsing.answers import anchors, number_value
 from cirf.tasks.parsing.numeric import in_full
 from cirf.tasks.steps import calculated
+from cirf.tasks.steps.calculations import numbers_named
 from cirf.tasks.task import Task
 from cirf.text.normalise import normalise
-from cirf.text.numerals import UNREAD, find_numbers, number_text, plain_numbers, with_points, word_value
+from cirf.text.numerals import UNREAD, find_numbers, number_text, plain_numbers, with_points
 from cirf.text.sentences import sentences
 
 _STAGE = "rationales"
@@ -370,8 +371,7 @@ def may_reach(text: str, problem: Problem, task: Task) -> bool:
 def _named(text: str) -> tuple[set[Fraction], set[str]]:
     """The numbers of a text, in digits or in a word, and its words of four letters or more."""
     plain = plain_numbers(normalise(text)).casefold()
-    spoken = {Fraction(value) for word in re.findall(r"[a-z-]+", plain) if (value := word_value(word)) is not None}
-    return spoken | {number.value for number in find_numbers(plain)}, {*re.findall(r"[^\W\d_]{4,}", plain)}
+    return numbers_named(plain), {*re.findall(r"[^\W\d_]{4,}", plain)}
 
 
 def closes_with(text: str, problem: Problem, task: Task) -> bool | None:

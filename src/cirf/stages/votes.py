@@ -1,8 +1,8 @@
 """Self-consistency: of many sampled answers the one that most of them give, and what it is worth (Wang et al., 2022).
 
-A worked example: the votes 9, 2.0, 2, 2 say 2, with three quarters that agree; 8, (not read), 3, (not read) say 8, the first
-of two that one vote each is for, with one quarter. An answer that could not be read counts in the share that agrees and wins no
-majority; one that was cut off counts as what is read in it, as in any evaluation.
+A worked example: the votes 9, 2.0, 2, 2 say 2, with three quarters that agree; 8, (unparsed), 3, (unparsed) say 8, the first
+of two that one vote each is for, with one quarter. An unparsed answer counts in the share that agrees and wins no majority; a
+truncated one counts as what is parsed in it, as in any evaluation.
 
 With ``m`` votes drawn, the accuracy of ``n`` votes is the mean over the ``m // n`` groups of ``n`` that follow each other.
 

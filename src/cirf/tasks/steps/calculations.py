@@ -7,7 +7,17 @@ from fractions import Fraction
 
 from cirf.records import Problem
 from cirf.tasks.parsing.answers import anchors, parse_answer
-from cirf.text.numerals import SCALES, UNREAD, Numeral, find_numbers, first_number, number_text, plain, plain_numbers
+from cirf.text.numerals import (
+    SCALES,
+    UNREAD,
+    Numeral,
+    find_numbers,
+    first_number,
+    number_text,
+    plain,
+    plain_numbers,
+    word_value,
+)
 
 _NEAR = 80  # characters
 _ANNOTATION = re.compile(r"<<([^<>]*)>>")
@@ -111,6 +121,12 @@ def strip_annotations(text: str) -> str:
 def numbers_in(*texts: str) -> set[Fraction]:
     """The values of all numbers in texts, calculator annotations apart."""
     return {number.value for text in texts for number in find_numbers(plain_numbers(strip_annotations(text)))}
+
+
+def numbers_named(text: str) -> set[Fraction]:
+    """The values of all numbers in a text, in digits or in a word such as *twenty-one*."""
+    words = re.findall(r"[^\W\d_]+(?:-[^\W\d_]+)?", text)
+    return numbers_in(text) | {Fraction(value) for word in words if (value := word_value(word)) is not None}
 
 
 def calculated(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
