@@ -10,7 +10,7 @@ import pytest
 from cirf.recipe import keys as recipe_keys
 from cirf.recipe import yaml as yaml_text
 from cirf.recipe.load import load, shipped
-from cirf.recipe.schema import Recipe
+from cirf.recipe.schema import Recipe, Variant
 
 # Table "Hyper-parameter settings" of the paper: the row's name, its value, and the key that holds it.
 TABLE: list[tuple[str, Any, str]] = [
@@ -72,6 +72,9 @@ BEYOND: list[tuple[str, Any]] = [
     ("codebook.single_step", "corpus_mean"),
     ("codebook.gradient", "straight_through"),
     ("vocabulary.init", "codebook"),
+    ("vocabulary.opening", "written"),
+    ("results.last", "drop"),
+    ("results.working", "drop"),
     ("evaluate.runs", 3),
     ("rationales.source", "teacher"),
     ("rationales.teacher.prompt", None),  # the shipped one
@@ -126,6 +129,11 @@ def test_model_and_tasks_are_the_papers(name: str) -> None:
     assert [entry.task for entry in recipe.problems.tasks] == TASKS
 
 
+def test_every_test_question_is_timed(name: str) -> None:
+    recipe = load(name)
+    assert recipe.evaluate.latency_questions >= max(entry.test or 0 for entry in recipe.problems.tasks)
+
+
 def test_the_list_of_deviations_names_keys_that_exist() -> None:
     lines = [line for page in DEVIATION_PAGES for line in page.read_text(encoding="utf-8").splitlines()]
     rows = [line for line in lines if line.startswith("| ") and not line.startswith(("| Question", "|--"))]
@@ -135,6 +143,36 @@ def test_the_list_of_deviations_names_keys_that_exist() -> None:
         assert keys, row
         for key in keys:
             assert recipe_keys.locate(tuple(key.split("."))) is not None, key
+
+
+# The appendix on baselines: epochs, learning rate, weight decay (None: not stated) and each method's own numbers.
+BASELINES: dict[str, tuple[float, float, float | None, dict[str, Any]]] = {
+    "token_skip": (10, 1e-4, 0.01, {}),
+    "pause": (10, 1e-4, 0.01, {"n": 5}),
+    "icot_si": (10, 5e-5, None, {"rate": 8}),
+    "coconut": (10, 1e-5, 0.01, {"stages": 3, "most": 5}),
+    "codi": (5, 8e-4, 0.1, {"thoughts": 6, "gamma": 20}),
+    "sim_cot": (10, 1e-5, 0.01, {"weight": 1, "host_settings": {"stages": 3, "thoughts": 2, "most": 5}}),
+    "soft_cot": (10, 1e-3, 0.01, {"n": 5, "backbone": "frozen"}),
+}
+
+
+@pytest.mark.parametrize("baseline", sorted(BASELINES))
+def test_the_presets_are_those_of_the_papers_appendix(baseline: str) -> None:
+    from cirf import methods
+
+    epochs, rate, decay, settings = BASELINES[baseline]
+    recipe = load("paper-qwen3-8b")
+    recipe = recipe.model_copy(update={"variants": {"x": Variant(method=baseline, preset="paper")}})
+    method = methods.get("x", recipe)
+    section = recipe.finetune.resolved("x", method.training)
+    assert (section.epochs, section.learning_rate) == (epochs, rate)
+    assert decay is None or section.weight_decay == decay
+    assert settings.items() <= method.settings.model_dump(mode="json").items()
+    if baseline == "codi":
+        batch = section.batch_size * section.gradient_accumulation_steps
+        assert batch == 128 and section.lr_scheduler_type == "cosine"
+        assert section.warmup_steps == round(0.03 * section.epochs * 38_334 / batch)
 
 
 # Every shipped recipe

@@ -53,6 +53,16 @@ def test_the_model_is_shown_steps_and_answer_and_held_to_a_schema(tmp_path: Path
     assert schema["properties"]["results"]["minItems"] == schema["properties"]["results"]["maxItems"] == 2
 
 
+@pytest.mark.parametrize(("last", "answer_too"), [("keep", True), ("drop", False)])
+def test_without_a_last_result_only_what_later_steps_use_is_asked_for(
+    tmp_path: Path, tasks: dict[str, Task], last: str, answer_too: bool
+) -> None:
+    with serve(Server(lambda body: '{"results": ["3", ""]}')) as server:
+        write_with_model(steps(1), sums(1), tasks, section(server, last=last), RowLog(tmp_path / "log"), 1)
+    text = server.asked[0]["messages"][0]["content"]
+    assert "Give only what later steps" in text and ("later steps or the answer use" in text) == answer_too
+
+
 @pytest.mark.parametrize(
     ("first", "fault"),
     [

@@ -65,6 +65,8 @@ def write_with_model(
         why = "all servers must have the same model" if models else "empty although results.by is llm; name one server"
         raise CirfError(f"results.writer.endpoints: {why}")
     template = read_template(writer.prompt, *PROMPT)
+    if writer.prompt is None and section.last == "drop":  # the paper's second constraint, to the letter
+        template = template.replace("later steps or the answer use", "later steps use")
     by_id = {problem.id: problem for problem in problems}
     plain = [tuple(strip_annotations(text) for text in row.segments) for row in steps]
     pairs = zip(steps, plain, strict=True)

@@ -284,7 +284,7 @@ class Vocabulary(Section):
     init: Literal["codebook", "words", "random"] = key("words", "First rows of the functional tokens, rescaled to `alpha`: the code vectors, the mean row of the words in a code's steps minus that of all steps, or noise.", paper="eq. 11: codebook; C")
     alpha: Rate | Literal["mean"] = key("mean", "α: norm of a functional token's first row; mean: the mean norm of the model's own rows.", paper="eq. 11; Table hyper-parameters, Step 3: 0.01")
     delimiters: Literal["cirf", "think"] = key("cirf", "Tokens around the trace: <cirf> </cirf>, or <think> </think>.")
-    opening: Literal["prompt", "written"] = key("prompt", "Who writes the opening delimiter, with which every trace begins: the chat template at the end of the prompt, so that the model need not learn it, or the model.", paper="eq. 3 has no delimiters")
+    opening: Literal["prompt", "written"] = key("prompt", "Who writes the opening delimiter, with which every trace begins: the chat template at the end of the prompt, so that the model need not learn it, or the model.", paper="eq. 13: written")
     init_from_token: str | None = key(None, "A single token of the model whose row new ones begin at, such as a line break: delimiters at that row, functional tokens at its sum with their own of norm `alpha`. Null: delimiters at the mean row, functional tokens at their own.")
 
 

@@ -60,7 +60,9 @@ class Codi(ThinkingMethod):
     summary = "fine-tuned by self-distillation to reason in vectors as it does in words (needs its own decoding loop)"
     Settings = CodiSettings
     presets: ClassVar[Mapping[str, Preset]] = {
-        "paper": Preset({"thoughts": 6, "gamma": 20.0}, Override(epochs=5, lora=Lora(rank=128, alpha=32), **_TRAINING)),
+        "paper": Preset(
+            {"thoughts": 6, "gamma": 20.0}, Override(epochs=5, warmup_steps=45, lora=Lora(rank=128, alpha=32), **_TRAINING)
+        ),
         "official": Preset(
             {"thoughts": 6, "gamma": 20.0, "anchor_given": False, "train_marker_rows": False},
             Override(epochs=10, max_grad_norm=2.0, lora=Lora(rank=128, alpha=32, dropout=0.1), **_TRAINING),
