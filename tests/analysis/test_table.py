@@ -7,6 +7,7 @@ import io
 import re
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -125,4 +126,14 @@ def test_no_text_is_a_command_in_latex(text: str) -> None:
 def test_a_csv_file_reads_back(rows: list[tuple[str, float]]) -> None:
     made = Table("t", "", (Column("a", "A"), Column("b", "B", "number")), [{"a": a, "b": b} for a, b in rows])
     found = list(csv.reader(io.StringIO(made.to_csv(), newline="")))[1:]
-    assert [(a, float(b)) for a, b in found] == [(a.replace("\r\n", "\n").replace("\r", "\n"), b) for a, b in rows]
+    for (a, number), (text, value) in zip(found, rows, strict=True):
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+        assert a in (text, f"'{text}") and float(number) == value
+        assert a == text or text.lstrip()[0] in "=+-@"
+
+
+@pytest.mark.parametrize("text", ['=HYPERLINK("http://x","y")', "+1+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1+1", "- a step"])
+def test_no_cell_of_a_csv_file_is_a_formula(text: str) -> None:
+    made = Table("t", "", (Column("a", "A"), Column("b", "B", "list")), [{"a": text, "b": [text, "x"]}, {"a": "-5", "b": [-0.5]}])
+    cells = [*csv.reader(io.StringIO(made.to_csv(), newline=""))][1:]
+    assert cells == [[f"'{text}", f"'{text} | x"], ["-5", "-0.5"]]

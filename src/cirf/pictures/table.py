@@ -14,6 +14,7 @@ Codebooks with few training segments per code are marked in every table with K.
 
 import csv
 import io
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -194,11 +195,18 @@ def escape(text: str) -> str:
     return "".join(known.get(letter, letter) for letter in text.replace("\n", " "))
 
 
+_FORMULA = re.compile(r"\s*[=+@-](?!\d+(?:\.\d+)?\Z)")
+
+
 def _plain(value: Any) -> Any:
-    """A value as a cell; line ends of other systems become ours, since a bare one would end the row."""
+    """A value as a cell; line ends of other systems become ours, since a bare one would end the row. A text that spreadsheets
+    would run as a formula has an apostrophe in front."""
     if isinstance(value, list | tuple):
         value = " | ".join(str(entry) for entry in value)
-    return value.replace("\r\n", "\n").replace("\r", "\n") if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    text = value.replace("\r\n", "\n").replace("\r", "\n")
+    return f"'{text}" if _FORMULA.match(text) else text
 
 
 FEW = 10  # codebooks with fewer training segments a code than this are marked
