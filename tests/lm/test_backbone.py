@@ -118,6 +118,27 @@ def test_a_file_of_a_model_that_holds_no_object_is_one_sentence(saved: Path, nam
     assert str(caught.value).startswith(f"{saved / name}: ") and "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "values", "said"),
+    [
+        ("config.json", {"attention_bias": None}, "Validation error for field 'attention_bias': TypeError.*expected bool"),
+        ("config.json", {"hidden_size": "32"}, "field 'hidden_size'"),
+        ("config.json", {"quantization_config": []}, "no model could be loaded"),
+        ("config.json", {"auto_map": 1}, "no model could be loaded"),
+        ("config.json", {"head_dim": 0}, "no model could be loaded"),
+        ("config.json", {"architectures": [1]}, "holds a 1, not a causal language model"),
+        ("tokenizer_config.json", {"model_max_length": "long"}, "no tokenizer could be loaded"),
+        ("generation_config.json", {"suppress_tokens": 1}, "no model could be loaded"),
+    ],
+)
+def test_a_value_of_another_type_is_one_sentence(saved: Path, name: str, values: dict[str, Any], said: str) -> None:
+    file, section = saved / name, schema.Backbone(device="cpu")
+    file.write_text(json.dumps(json.loads(file.read_text()) | values))
+    with pytest.raises(CirfError, match=said) as summary:
+        load_model(saved, section) if name != "tokenizer_config.json" else load_tokenizer(saved, section)
+    assert "\n" not in str(summary.value)
+
+
 def test_devices() -> None:
     assert pick_device("cpu") == "cpu"
     assert torch.device(pick_device("auto")).type in ("cpu", "cuda", "mps")

@@ -30,7 +30,6 @@ from string import ascii_uppercase
 from typing import TYPE_CHECKING
 
 import numpy as np
-from safetensors import SafetensorError
 from safetensors.numpy import save
 
 from cirf.codebook.rows import Joined, Picked, Rows, open_rows
@@ -200,8 +199,10 @@ def load_encoder(section: schema.Embeddings, folder: Path, device: str) -> Sente
                     local_files_only=True,
                     model_kwargs={"dtype": "float32" if device == "cpu" else "auto", "use_safetensors": True},
                 )
-        except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        except CirfError:
+            raise
+        except Exception as error:  # nothing narrower, as of a language model (`cirf.lm.backbone.explained`)
+            reason = (" ".join(str(error).split()) or type(error).__name__)[:200]
             raise CirfError(f"embeddings.model {section.model}: cannot load a model from {folder} ({reason})") from error
     if section.max_length is not None:
         limit = model.max_seq_length

@@ -55,10 +55,6 @@ def no_pickles(source: str | Path) -> Iterator[None]:
 
 __all__ = ["embedding_width", "load_config", "load_model", "load_tokenizer", "locate", "pick_device", "prompt_text", "sanitise"]
 
-_FAULTS: dict[str, tuple[type[Exception], ...]] = {
-    "model": (OSError, ValueError, ImportError, KeyError, RuntimeError, SafetensorError),
-    "tokenizer": (Exception,),  # what reads tokenizer.json raises nothing narrower
-}
 _INDEX = "model.safetensors.index.json"
 _OBJECTS = (  # files that transformers takes for objects
     *("config.json", "generation_config.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
@@ -99,9 +95,9 @@ def load_tokenizer(source: str | Path, section: schema.Backbone | None = None) -
     section, source = section or schema.Backbone(), locate(source)
     with explained(source, "tokenizer"):
         tokenizer: Any = AutoTokenizer.from_pretrained(str(source), **where(source, section))
-    # Without its files transformers makes one of special tokens alone, for many kinds of models.
-    if not tokenizer.decode(tokenizer("How many are 12 + 7?").input_ids, skip_special_tokens=True).strip():
-        raise CirfError(f"{source}: {_NO_TOKENIZER}")
+        # Without its files transformers makes one of special tokens alone, for many kinds of models.
+        if not tokenizer.decode(tokenizer("How many are 12 + 7?").input_ids, skip_special_tokens=True).strip():
+            raise CirfError(f"{source}: {_NO_TOKENIZER}")
     try:
         settle_template(tokenizer, section.empty_system)
     except Exception as error:  # a template may raise anything
@@ -187,7 +183,8 @@ def from_safetensors(kind: Any, source: str, section: schema.Backbone, **how: An
 
 def check_causal(config: Any, source: str | Path) -> None:
     """``CirfError`` where the configuration is that of another kind of model, such as a sentence embedder."""
-    classes = list(getattr(config, "architectures", None) or ())
+    listed = getattr(config, "architectures", None)
+    classes = [str(name) for name in listed] if isinstance(listed, list) else []
     causal = any(name.endswith(("CausalLM", "LMHeadModel", "ForConditionalGeneration")) for name in classes)
     own = bool(getattr(config, "auto_map", None))  # custom code with any class names
     if getattr(config, "is_encoder_decoder", False) or (classes and not causal and not own):
@@ -257,9 +254,9 @@ def explained(source: str | Path, what: str) -> Iterator[None]:
     try:
         with no_pickles(source):
             yield
-    except _FAULTS[what] as error:
-        if isinstance(error, CirfError):
-            raise
+    except CirfError:
+        raise
+    except Exception as error:  # nothing narrower: a value of another type in config.json is of no common class
         if "trust_remote_code" in str(error):
             advice = "set backbone.trust_remote_code: true if you trust it (of commands that run no recipe: --trust-remote-code)"
             raise CirfError(f"{source}: the {what} comes with custom code; {advice}") from None
@@ -269,7 +266,7 @@ def explained(source: str | Path, what: str) -> Iterator[None]:
             raise CirfError(f"{source}: {_NO_TOKENIZER}") from None
         for name in ("tokenizer.json", "vocab.json"):  # large, so read only to say what is wrong
             object_of(path / name)
-        first = (str(error).strip() or type(error).__name__).splitlines()[0][:200].rstrip(". ")
+        first = (" ".join(str(error).split()) or type(error).__name__)[:200].rstrip(". ")
         raise CirfError(f"{source}: no {what} could be loaded from there ({first}); {_ADVICE}") from None
 
 
