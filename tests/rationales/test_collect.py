@@ -249,6 +249,12 @@ def test_a_formula_states_the_answer_in_any_notation() -> None:
     assert task.equal(stated_answer("It is $\\boxed{\\left( 3, \\frac{\\pi}{2} \\right)}.$", problem, task) or "", problem)
 
 
+def test_a_name_with_initials_states_the_answer_whole() -> None:
+    task, [problem] = rows_in_memory([{"question": "Who wrote it?", "answer": "Philip K. Dick"}], "mine")
+    assert stated_answer("So the answer is Philip K. Dick. It came out in 1968.", problem, task) == "Philip K. Dick"
+    assert stated_answer("So the answer is plan B. It came out in 1968.", problem, task) == "plan B"
+
+
 def words(text: str) -> int:
     return len(text.split())
 

@@ -268,6 +268,23 @@ def test_lines_and_annotations() -> None:
     assert found.segments == ("48/2 = <<48/2=24>>24 in May.", "48+24 = 72 in all.")
 
 
+@pytest.mark.parametrize(
+    "front", ["Let's think step by step. ", "A: Let's think step by step.\n", "Let us think about it step-by-step: "]
+)
+def test_an_announcement_to_think_is_no_step(front: str) -> None:
+    assert segment(f"{front}Fish swim. So they get wet.", "auto").segments == ("Fish swim.", "So they get wet.")
+
+
+def test_a_stop_between_blanks_ends_a_line_of_lower_case_text() -> None:
+    text = "the price is rs . 45 . then the no . of pens is x . so x = 9 . answer : c"
+    assert segment(text, "auto").segments == (
+        "the price is rs . 45.",
+        "then the no . of pens is x.",
+        "so x = 9.",
+        "answer : c",
+    )
+
+
 OPTIONS = (
     "See.\n\nA. **tree** - Fish do not climb.\n\nB. **water** - They swim.\n\nC. **roof** - No.\n\nThus, the answer is **B**."
 )
@@ -316,6 +333,7 @@ def test_options_may_be_gone_through_in_one_step() -> None:
         ("It costs $1.50 at No. 4 Main St. in town. Good.", ("It costs $1.50 at No. 4 Main St. in town.", "Good.")),
         ("Some fruit, e.g. Apples, i.e. Fuji. Then more.", ("Some fruit, e.g. Apples, i.e. Fuji.", "Then more.")),
         ("George W. Bush met J. Smith. They sat.", ("George W. Bush met J. Smith.", "They sat.")),
+        ("George H. W. Bush was president. He sat.", ("George H. W. Bush was president.", "He sat.")),
         ("The answer is C. Nothing else fits.", ("The answer is C.", "Nothing else fits.")),
         (
             "It lies south of the U.S. Of the above, only Mexico does.",

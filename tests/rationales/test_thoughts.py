@@ -84,6 +84,11 @@ def test_a_mark_within_a_sentence_is_no_thought() -> None:
     assert split_thoughts("<work>4 * 8 = 32</work> yes") == ("4 * 8 = 32", "yes")
 
 
+def test_a_chain_of_equations_is_not_cut() -> None:
+    assert equations_written_out("4*8=32. 32-4=28.") == "4*8=32\n32-4=28."
+    assert equations_written_out("4*8=32.\n9 - (-3) = 9 + 3 = 12.") == "4*8=32.\n9 - (-3) = 9 + 3 = 12."
+
+
 def test_many_equations_in_a_line_take_no_time() -> None:
     started = time.monotonic()
     many = "4*8=32; " * 40

@@ -87,6 +87,7 @@ LAYOUTS: list[dict[str, Any]] = [
     {"prompt": ASKED, "completion": "28", "reasoning_content": WORK},
     {"Question": ASKED, "Final Answer": "28", "Chain of Thought": WORK},
     {"question": ASKED, "answer": "28", "explanation": WORK},
+    {"question": ASKED, "answer": "28", "answer_index": 2, "cot_content": WORK},
     {"question": ASKED, "label": 28, "facts": list(STEPS)},
     {"input": ASKED, "target": "28", "rationale": WORK},
     {"input": ASKED, "output": f"{WORK}\n\n**Answer:** Rs. 28"},

@@ -36,7 +36,7 @@ from cirf.tasks.steps.calculations import numbers_named
 from cirf.tasks.task import Task
 from cirf.text.normalise import normalise
 from cirf.text.numerals import UNREAD, find_numbers, number_text, plain_numbers, with_points
-from cirf.text.sentences import sentences
+from cirf.text.sentences import BETWEEN_SENTENCES, sentences
 
 _STAGE = "rationales"
 _EXAMPLES = 3
@@ -317,7 +317,6 @@ _UNSURE = re.compile(r"\b(?:above|below|over|under|than|least|most|between|if|no
 _SCALE = re.compile(r" (?:hundred|thousand|million|billion|trillion)$")  # often part of the question's unit
 _UNITS = (60, 100, 1000)  # hours and minutes, dollars and cents, kilometres and metres
 _LONGEST_TEXT = 80
-_SENTENCE_END = re.compile(r"[.!?](?=\s|$)")
 _NUMBER = re.compile(r"(?<![\w.])[-+]?[$€£]?\d[\d,]*(?:\.\d+)?(?:/\d+)?")
 _LETTER = re.compile(r"(?:option |choice )?(?:\(([A-Z])\)|([A-Z])(?![\w']))")
 _NO_SOLUTION = re.compile(
@@ -411,8 +410,7 @@ def _readable(statement: str, kind: AnswerKind, problem: Problem) -> str | None:
     if kind == "text" and "\\" in statement:
         return statement if len(statement) <= _LONGEST_TEXT else None
     plain = normalise(statement).strip(" \"'")
-    end = _SENTENCE_END.search(plain)
-    first = plain[: end.start()] if end is not None else plain
+    first = BETWEEN_SENTENCES.split(plain, 1)[0].rstrip(".!?")
     if kind == "number":
         tail = in_full(plain_numbers(first.rsplit("=", 1)[-1], answer=True))
         found = {number.strip("$€£+").rstrip(",").replace(",", "") for number in _NUMBER.findall(tail)}

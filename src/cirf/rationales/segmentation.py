@@ -17,6 +17,7 @@ Choices made where the paper is silent:
 - A mark is removed from its step (the code replaces it); an option's letter stays, because it names the subject.
 - ``#### 72`` at the end is the answer, not a step, on a line of its own or after the last step; so is a last line that is a
   box alone, after a whole sentence. Neither is an answer in front of its reasons (``The answer is B.``, ``Yes.``).
+- *Let's think step by step* in front is no step. In lower-case text a stop between blanks ends a line.
 - Long prose that thinks aloud is cut by function (`cirf.text.discourse`), even if it holds a numbered list somewhere.
 """
 
@@ -60,6 +61,10 @@ _BARE = re.compile(  # behind "Answer:", where whole sentences may follow: a let
     r"\W*(?:\(?[A-Za-z](?:[):]|['\"]?\s*i\.e\.)\W.*|[-$€£]{0,2}\d[\d,./]*%?(?:\s+[a-z]+){0,2}|\S+(?:[ \t]\S+)?)\W*", re.I
 )
 _LETTER = re.compile(r"\W*[A-Za-z]\W*")
+_LETS_THINK = re.compile(
+    r"\A\W*(?:A(?:nswer)?:\s*)?let(?:['’]s| us) think\b[^.:\n]{0,30}?\bstep[- ]by[- ]step[^\w\n]{0,3}\s+(?=\S)", re.I
+)
+_SPACED_STOP = re.compile(r"(?<=[\w)%])(?<!\brs)(?<!\bno)(?<!\b[a-wz]) \. ")  # MathQA's
 _DESCRIBED = re.compile(r"(?:one|something|someone|somewhere|that|what|to|not)\b", re.I)
 _HEADING = re.compile(r"[^\W\d_][^\s\d=.!?:]*(?:[ ][^\W\d_][^\s\d=.!?:]*){0,4}[ ]?:")
 _INTRODUCES = re.compile(r"[^\n=]{1,200}:")
@@ -98,7 +103,8 @@ def segment(text: str, by: Rule, choices: Sequence[str] | None = None, section: 
     has ``choices``, function where lines or sentences would be more than a rationale may have, two lines, sentences. Calculator
     notes stay in the segments.
     """
-    text = _BOXED_LINE.sub("", text)
+    text = _LETS_THINK.sub("", _BOXED_LINE.sub("", text))
+    text = _SPACED_STOP.sub(".\n", text) if text.islower() else text
     return _segment(_without_answer_first(normalise(text, annotations="keep"), choices or ()), by, choices, section)
 
 

@@ -23,7 +23,7 @@ _WORKED = re.compile(r"=\s*[$€£]?\s*<<")  # as in GSM8K: the equation is next
 _BETWEEN = re.compile(r"(?<=>>)[\s,;.]*(?=<<)")
 _EQUATION = r"[^=;\n]{1,200}?=\s?[$€£]?-?\d[\d.,]*(?<![.,])"
 _LINE = re.compile(rf"{_EQUATION}[;,.]?")
-_NEXT = re.compile(rf"({_EQUATION})\s?(?:[;,.]\s|;|\s)\s*(?=\S)")
+_NEXT = re.compile(rf"({_EQUATION})\s?(?:[;,.]\s|;|\s)\s*(?![+*/×÷=]|-\s)(?=\S)")  # not within "= 9 + 3 = 12"
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _STEP = re.compile(r"\bstep\s*\d+", re.I)
 _LONGEST_ANSWER = 200

@@ -18,6 +18,9 @@ _OPENER = re.compile(
     r"(?:Of|The|He|She|It|So|In|This|That|These|They|There|Then|We|If|Therefore|Thus|Hence|However|But|And|An|Since|After|Before|When|To|For|At|On|"
     r"Each|Now|Next|Finally|Because|Also|Both|All|Only|Among|From|His|Her|Its|Their)\b"
 )
+_INITIAL = r"(?<= [A-Z]\.)(?<!\bis [A-Z]\.)(?<!\b(?:option|choice|answer) [A-Z]\.)"
+BETWEEN_SENTENCES = re.compile(rf"(?<=[.!?])(?!{_INITIAL}\s+(?!{_OPENER.pattern})[A-Z])\s+|\n+")
+"""Between two sentences, also where the second opens in lower case; not within ``Philip K. Dick``."""
 _INITIALS = re.compile(r"(?:[A-Za-z]\.)+[A-Za-z]")  # e.g, i.e, p.m, U.S: the last stop is the match's own
 _NEVER = _words("mr mrs ms dr prof st mt jr sr vs etc e.g i.e cf approx ca dept gen gov hon rev capt col lt sgt messrs")
 _BEFORE_NUMBER = _words(
@@ -83,6 +86,8 @@ def _is_initial(before: str, letter: str) -> bool:
         return False
     previous = _last_word(before)
     if not previous:
+        return True
+    if re.fullmatch(r"[A-Z]\.", previous):  # "H. W. Bush"
         return True
     word = previous.strip("(\"'“‘[,")
     if len(word) < 2 or word.casefold() in _LABELLED or previous.endswith((".", ":", ",")):
