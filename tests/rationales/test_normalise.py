@@ -44,6 +44,7 @@ texts = st.one_of(st.text(max_size=60), st.lists(st.sampled_from(PIECES), max_si
         ("5 \\, \\text{dollars/hour}", "5 dollars/hour"),
         ("20\\% of \\$40", "20% of $40"),
         ("$x = 5$ holds", "x = 5 holds"),
+        ("$3x > 9$ at $(2, 3)$, for $5 or $6", "3x > 9 at (2, 3), for $5 or $6"),
         ("\\begin{align*} a &= 1 \\\\ b &= 2 \\end{align*}", "a = 1\nb = 2"),
         ("use `print` here", "use print here"),
         ("1{,}000 * 2", "1,000 * 2"),

@@ -136,6 +136,9 @@ def test_options(step: str, result: str, problem: Problem) -> None:
         ("At the end the coin is not heads up. Therefore, the answer is no.", "tails", COIN),  # what the next step goes on with
         ("Bo flips it, so the coin is tails up. Therefore, the answer is no.", "tails", COIN),
         ("Thus the answer to is it still heads up is no.", "no", COIN),
+        ("The statement is True.", "yes", YES),
+        ("The conclusion must be false.", "no", YES),
+        ("It prints 2 3.", "2 3", dataclasses.replace(WHO, answer="2 3")),
     ],
 )
 def test_the_answer_where_a_step_concludes(step: str, result: str, problem: Problem) -> None:
@@ -177,6 +180,19 @@ STATES = [
     ("The coastal states are Texas, Louisiana, Mississippi, Alabama, and Florida.", "", WHO),  # too long to be one
     ("Reversed: t, a, c.", "t, a, c", WHO),
     ("Nia is older than Ava.", "Nia older than Ava", WHO),
+    ("After Bo it is off.", "off", dataclasses.replace(LAMP, question="Is the lamp on or off at the end?")),
+    ("At first the cup is in the box.", "box", WHO),
+    ("Nothing says that Bo is tall.", "", WHO),
+    ("That story was written by Philip K. Dick.", "Philip K. Dick", WHO),
+    ("So the winner was George H. W. Bush. He smiled.", "George H. W. Bush", WHO),
+    ("the cup is full. it is red.", "red", WHO),
+    ('Last letter of "Bo" = "o".', "o", WHO),
+    ("bool([]) is False.", "False", WHO),
+    ("The temperature is 37.4 C, so there is no fever.", "no fever", WHO),
+    ("Chest pain with sweating suggests an acute coronary syndrome.", "acute coronary syndrome", WHO),
+    ("It is calculated by subtracting the pens.", "", WHO),
+    ("The dog chases Bo (rule 2), so the dog is kind.", "kind", WHO),
+    ("It is given by the formula √(x+y).", "", WHO),
 ]
 
 
@@ -332,6 +348,24 @@ BORN = Problem("p", "t", "Eve was born in Cairo. Later Eve moved away.\n\nWhere 
         ("7k + 9k = 16k", "16000", TRAIN),
         ("$2m + $9m = $11m", "11000000", TRAIN),
         ("2m + 9m = 11m", "11", TRAIN),  # perhaps metres
+        ("12 * 18 = 27 * D2", "12*18=27*D2", TRAIN),
+        ("x_1 + x_2 = 9 - k", "x_1+x_2=9-k", TRAIN),
+        ("D2 = 216/27", "D2=216/27", TRAIN),
+        ("L = 2a and b = a - 24", "L=2a, b=a-24", TRAIN),
+        ("The rod is L = 2m long.", "2", TRAIN),
+        ("Time = (100 x 81)/(450 x 4.5) years", "(100*81)/(450*4.5)", TRAIN),
+        ("Then td = 12 * 10 = rs . 120", "120", TRAIN),
+        ("So f'(x) = 3x^2 - 4.", "3x^2-4", TRAIN),
+        ("So it is 2.0e3.", "2000", TRAIN),
+        ("So the product is 6 × 10^7.", "6*10^7", TRAIN),
+        ("Note that 2^3 = 8 \\equiv 1 \\pmod{7}.", "1", TRAIN),
+        ("So x = 8 and x = -2.\nThat is all.", "8, -2", TRAIN),
+        ("So x = 8 and x = -2.\n8 - 2 = 6", "6", TRAIN),
+        ("The yield is 80 / 960 = 0.0833, i.e. 8.33%.", "8.33%", TRAIN),
+        ("The speed is sqrt(3RT/M).", "", TRAIN),
+        ("The interval was wide (95% CI 0.89-1.08).", "", TRAIN),
+        ("The stay was shorter (p < 0.001).", "p<0.001", TRAIN),
+        ("Let E = event that the sum is prime.", "E", TRAIN),
     ],
 )
 def test_a_value_is_whole(step: str, result: str, problem: Problem) -> None:
@@ -356,6 +390,15 @@ def test_a_value_is_whole(step: str, result: str, problem: Problem) -> None:
         ("Bo has 8 pens.", ""),
         ("In lowest terms it is 7.", "7"),
         ("4 hours after 12:35 PM is 4:35 PM.", "4:35 PM"),
+        ("7:30 pm plus 2 hours is 9:30 pm, plus 15 minutes is 9:45 pm.", "9:45 pm"),
+        ("With the 7 hours it is 5 PM of the day before.", "5 PM"),
+        ("Aristotle died in 322 BC.", "322 BC"),
+        ("17 divided by 5 is 3 with 2 left over.", "3 with 2 left over"),
+        ("The two middle numbers are 4 and 7.", "4 and 7"),
+        ("Arrange the numbers from the least to the greatest: 4, 7, 75.", "4, 7, 75"),
+        ("Swap them, giving 75, 7, 4.", "75, 7, 4"),
+        ("The first digit is no 8, so there are 9 of them (1 through 9).", "9"),
+        ("Dee is not next to Cy, so Dee is not in seat 5.", ""),
     ],
 )
 def test_what_something_is_counts_though_the_number_is_known(step: str, result: str) -> None:
@@ -388,6 +431,8 @@ def test_a_comparison_is_a_result(step: str, result: str, problem: Problem) -> N
         ("Antwort B", "B", CHANCE),
         ("C (beta-1 receptors) is ruled out: it is the target of metoprolol.", "C", TARGET),
         ("A is wrong.", "A", TARGET),
+        ("Therefore A must be true.", "A", TARGET),
+        ("So statement B holds.", "B", TARGET),
     ],
 )
 def test_an_option_is_named_in_any_form(step: str, result: str, problem: Problem) -> None:

@@ -63,7 +63,7 @@ _INLINE = re.compile(r"\\\(((?:(?!\\\().)*?)\\\)", re.S)
 _STRAY = re.compile(r"\\[\[\]()]")
 # Pandoc's rule for $math$, and stricter: the text between must look like a formula, so that prices keep their sign.
 _DOLLARS = re.compile(r"(?<![\\$\w])\$(?=[^\s$])((?:[^$\n\\]|\\.)*?[\w)}'%!])\$(?![\d$<])")
-_FORMULA = re.compile(r"[\\^=_{]|^\S+$")
+_FORMULA = re.compile(r"[\\^=_{<>]|^\S+$|^\(.+,.+\)$")
 _FIGURE = re.compile(r"\[asy\](?:(?!\[asy\]).)*?\[/asy\]", re.S)  # a drawing's code
 _ENVIRONMENT = re.compile(r"\\(?:begin|end)\{[A-Za-z]+\*?\}")
 # A run of them at once, sought from its first backslash alone: one a pass would take as many passes as there are.
@@ -83,6 +83,7 @@ _SYMBOLS = {
     "times": "×", "cdot": "×", "ast": "×", "div": "/", "pm": "±", "approx": "≈", "leq": "≤", "le": "≤", "geq": "≥", "ge": "≥",
     "neq": "≠", "ne": "≠", "rightarrow": "->", "to": "->", "Rightarrow": "=>", "implies": "=>", "ldots": "...", "dots": "...",
     "cdots": "...", "infty": "∞", "pi": "π", "degree": "°", "circ": "°", "therefore": "∴", "because": "∵", "lt": "<", "gt": ">",
+    "equiv": "≡",
 }  # fmt: skip
 _SYMBOL = re.compile(r"\\(" + "|".join(sorted(_SYMBOLS, key=len, reverse=True)) + r")(?![A-Za-z])")
 _DEGREE = re.compile(r"\^(?:\{°\}|°)")

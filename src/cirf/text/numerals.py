@@ -57,6 +57,7 @@ _LATEX: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\\(?:times|cdot)(?![A-Za-z])", "×"),
         (r"\\div(?![A-Za-z])", "÷"),
         (r"\\(?:approx|simeq)(?![A-Za-z])", "≈"),
+        (r"\\equiv(?![A-Za-z])", "≡"),
         (r"\\(?:left|right|quad|qquad|displaystyle)(?![A-Za-z])", " "),
         (r"\\[,;:! ]", " "),
         (r"\\([$%&#_{}])", r"\1"),

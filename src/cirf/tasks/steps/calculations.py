@@ -18,21 +18,22 @@ from cirf.text.numerals import (
     plain_numbers,
     word_value,
 )
+from cirf.text.sentences import BETWEEN_SENTENCES
 
 _NEAR = 80  # characters
 _ANNOTATION = re.compile(r"<<([^<>]*)>>")
 _EQUALS = re.compile(
-    r"(?<![<>!])=|≈|\b(?:equals|is equal to)\b"
+    r"(?<![<>!])=|[≈≡]|\b(?:equals|is equal to)\b"
     r"|(?<=[0-9)])\s?(?:[+×*/÷-]|x|plus|minus|times|divided by)\s?[$(]*[0-9][0-9.,]*"
     r"[^.=\n]{0,30}?\b(?:is|are|gives|makes|leaves)\b"
     r"|(?:[0-9]\s?%|\bpercent|\b(?:half|thirds?|quarters?|fourths?|fifths?|tenths?)|/\s?[0-9]+)\sof\s(?:(?!which\b)[^.=\n]){1,40}?\b(?:is|are)\b"
     r"|\b[a-z] is\b",
     re.I,
 )
-_LEAD = re.compile(r"\s*(?:Rs\.?\s?)?(?:(?:about|approximately|roughly|only|just|exactly|a total of)\s+)?", re.I)
+_LEAD = re.compile(r"\s*(?:Rs\s?\.?\s?)?(?:(?:about|approximately|roughly|only|just|exactly|a total of)\s+)?", re.I)
 _UNSETTLED = re.compile(  # what follows a number that is only the first term of more
     r"(?:[ \t]*[A-Za-z]+){0,2}[ \t]*(?:[+×*/÷^]|-(?=\s|[0-9]))[ \t]*[$(]*[ \t]*(?:[0-9]|[A-Za-z](?![A-Za-z]))"
-    r"|[ \t]*[+×*÷][ \t]*[A-Za-z]"
+    r"|[ \t]*[+×*÷][ \t]*[A-Za-z]|[ \t]?x[ \t]?[$(]*[0-9]"
     r"|\([0-9A-Za-z]|[ \t]*\(?[0-9][0-9.]*\)?[ \t]*[+×*/]"
     r"|[ \t]+(?:divided|plus|minus"  # "18 times a week" is an amount
     r"|times(?!\W*$|[.;,]\s|\s(?:per|each|every|in|on|an?\s(?:day|week|month|year|minute|hour|second))\b))\b"
@@ -43,7 +44,7 @@ _RATE = re.compile(
     r"|\s?(?:[ckd]m|ft|feet|inch(?:es)?|yd|yards?|miles?|met(?:er|re)s?|units?|(?<=\s)(?:in|m|s))(?:\^[23]|[²³])(?!\w)",
     re.I,
 )
-_VARIABLE = re.compile(r"\s*(-?[0-9]{1,6}(?:\.[0-9]+)?)[ ]?([A-Z]|[xyzn])(?!\w|\s[0-9])(?!\s*[+×*/-]\s*[0-9A-Za-z])")
+_VARIABLE = re.compile(r"\s*(-?[0-9]{1,6}(?:\.[0-9]+)?)[ ]?([A-Z]|[xyzn])(?!\w|\s[0-9]|[\^²³])(?!\s*[+×*/-]\s*[0-9A-Za-z])")
 _UNIT_LETTERS = "ABCFHJKLMNSTVW"  # "= 21 N" is a force, unless N is an unknown elsewhere
 _GROUP = re.compile(  # a set, list, point or interval
     r"\s*(\{[^{}\n]{1,80}\}|\[[^][\n]{1,80}\]|[(\[](?:[-+\w./√π∞ ]+,)+[-+\w./√π∞ ]+[)\]])"
@@ -55,13 +56,13 @@ _MULTIPLE = re.compile(  # of pi or of a root: "25π", "2√3/3"
 _TERM = r"\(?(?:[0-9][0-9.]*[A-Za-z]?|[A-Za-z])(?!\w)\)?"
 _EQUATION = rf"-?{_TERM}(?:\s?[-+*×÷/]\s?{_TERM}){{0,9}}\s?=\s?[$€£]?-?[0-9]+(?:\.[0-9]+)?(?:/[0-9]+)?%?"
 _SIDE_BY_SIDE = re.compile(  # "x = 3 or x = -2", "1/3 = 4/12 and 1/4 = 3/12"
-    rf"(?<![\w)])(?<![-+*×÷/=]\s){_EQUATION}(?:(?:[,;]|,?\s(?:or|and))\s{_EQUATION}){{1,5}}(?=[.;!]?\s*$)"
+    rf"(?<![\w)])(?<![-+*×÷/=]\s){_EQUATION}(?:(?:[,;]|,?\s(?:or|and))\s{_EQUATION}){{1,5}}(?=[.;!]?\s*(?:$|\n[^=]*\Z))"
 )
 _NAMES_A_VALUE = re.compile(
-    r"^[^\W\d]\w*(?:[ ]\w+){0,5}(?:(?<!\d):|:(?!\d))|\b(?<![:.])(?P<amount>[0-9.]+\s[a-z]+\s)(?:is|are)\b"
+    r"^[^\W\d]\w*(?:[ ]\w+){0,8}(?:(?<!\d):|:(?!\d))|\b(?<![:.])(?P<amount>[0-9.]+\s[a-z]+\s)(?:is|are)\b"
     r"|\bis(?=\s[0-9]{1,2}:[0-9])|\b(?:(?:the|its|their|his|her|our)\s[^.\n:]{1,80}?\b(?:is|are|was|equals|becomes)|from\s[^.\n]{1,80}?\s(?:is|are)"
     r"|\w+\([^()\n]{0,40}\)\s(?:is|are)|^(?:so\s)?(?:that|this)\s(?:is|makes|equals)|\bit\s(?:is|equals)"
-    r"|(?:starts?|begins?|ends?)\s(?:at|with)|becomes|outputs?|prints?|returns?|displays?)\b(?:\s(?:then|now|thus|therefore|still|also))?",
+    r"|(?:starts?|begins?|ends?)\s(?:at|with)|becomes|outputs?|prints?|returns?|displays?)\b(?:\s(?:then|now|thus|therefore|still|also|at))?",
     re.I,
 )
 _ENDS = re.compile(  # of a clause, after a value and its unit
@@ -72,22 +73,29 @@ _ENDS = re.compile(  # of a clause, after a value and its unit
 _READ = 300  # characters of a sentence
 _FRACTION = re.compile(r"-?(?:[0-9]+\s+)?[0-9]+/[0-9]+")
 _SCIENTIFIC = re.compile(r"(-?[0-9.]+)\s?[×x*]\s?10\s?\^\s?\{?(-?[0-9]+)\}?")
-_OPERAND = re.compile(r"[+×*÷/^-]\s*[$(]*\s*$")  # what precedes a number that is only the last term of more
+_OPERAND = re.compile(
+    r"(?:[+×*÷/^-]\s*[$(]*|\b(?:sqrt|log|ln|sin|cos|tan)\s?\(?)\s*$"
+)  # what precedes a number that is only the last term of more
 _LONE = re.compile(  # a sum that closes the step and is left to the reader
     r"(?<![\w.+×*÷/^-])(?<![+×*÷/^-]\s)[$(]*(?P<left>[0-9][0-9,]*(?:\.[0-9]+)?)(?:\s+[a-z]+){0,2}"
     r"(?:\s*(?P<sign>[+×*÷/])\s*|\s+(?P<minus>-)\s+)\$?(?P<right>[0-9][0-9,]*(?:\.[0-9]+)?)\)?(?:\s+[a-z]+){0,3}\s*[.!]?\s*$"
 )
 _UNREAD_FIRST = re.compile(rf"[\s$€£¥₹(~-]*(?:Rs\.?\s?)?(?:(?:about|approximately|only|just|exactly)\s)?[$€£¥₹-]?{UNREAD}", re.I)
-_CLOCK = re.compile(r"\s*([0-9]{1,3}:[0-9]{1,3}(?:\s?[ap]\.?m\b)?)(?![0-9:])", re.I)  # a ratio too
+_CLOCK = re.compile(
+    r"\s*([0-9]{1,3}:[0-9]{1,3}(?:\s?[ap](?:m\b|\.m\.?))?|[0-9]{1,2}\s?[ap](?:m\b|\.m\.?))(?![0-9:])", re.I
+)  # a ratio too
 _PARTS = re.compile(  # of two units: "1 h 35 min", "5 feet 3 inches"; "3 remainder 2"
     r"\s*([0-9]+\s?(?:h|hrs?|hours?|min(?:ute)?s?|days?|weeks?|years?|ft|feet|foot|lbs?|pounds?|dollars?)"
     r"(?:\s|\sand\s|,\s)[0-9]+\s?(?:min(?:ute)?s?|s|secs?|seconds?|hours?|days?|weeks?|months?|in|inch(?:es)?|oz|ounces?|cents?)"
-    r"|[0-9]+\s(?:(?:with\s)?(?:a\s)?remainder(?:\sof)?\s|rem?\s|r\s?)[0-9]+)\b",
+    r"|[0-9]+\s(?:(?:with\s)?(?:a\s)?remainder(?:\sof)?\s|rem?\s|r\s?)[0-9]+|[0-9]+\swith\s[0-9]+\sleft(?:\sover)?|[0-9]+\sBCE?)\b",
     re.I,
 )
-_LISTED = re.compile(r"-?[0-9.]*[0-9](?:, -?[0-9.]*[0-9]){1,9}(?![0-9]|[.,][0-9])(?:,? and -?[0-9.]*[0-9])?(?=[.;!]?\s*$)")
+_LISTED = re.compile(
+    r"-?[0-9.]*[0-9](?:(?:, -?[0-9.]*[0-9]){1,9}(?![0-9]|[.,][0-9])(?:,? and -?[0-9.]*[0-9])?| and -?[0-9.]*[0-9])(?=[.;!]?\s*$)"
+)
 _GIVES = re.compile(
-    r"\b(?:leaves?|leaving|gives?(?:\s+us)?|makes?|making|comes? to|amounts? to|adds? up to|result(?:s|ing)? in|totals?|yields?|"
+    r"\b(?:leaves?|leaving|gives?(?:\s+us)?|giving(?=\s[-$0-9])|makes?|making|"
+    r"comes? to|amounts? to|adds? up to|result(?:s|ing)? in|totals?|yields?|"
     r"brings?\s[^.]{0,40}?\bto|outputs?|prints?|returns?|displays?|which is|left with|for a total of|remaining|"
     r"the (?:sum|total|difference|product|quotient|result|remainder) is)\s+"
     r"(?:(?!(?:less|more|\w+er|than)\b)\w+\s+){0,2}?(?=[$-]?[0-9])",
@@ -95,7 +103,7 @@ _GIVES = re.compile(
 )
 _RESTATED = re.compile(
     r"\b(?:which (?:is|makes|leaves|gives|(?:rounds|is rounded)(?: up| down| off)? to)|rounded(?: up| down| off)? to|"
-    r"giving|leaving|making|so (?:\w+ ){1,3}(?:needs?|gets?|has|have|is|are))\s+"
+    r"i\.e\.,?(?= [0-9.]+\s?%)|giving|leaving|making|so (?:\w+ ){1,3}(?:needs?|gets?|has|have|is|are))\s+"
     r"(?:about |approximately |only |exactly )?(?=[$-]?[0-9])",
     re.I,
 )
@@ -106,9 +114,10 @@ CONCLUDES = re.compile(
     r"итак|значит|следовательно|таким образом)\b|所以|因此|综上|よって|したがって|इसलिए)",
     re.I | re.M,
 )
-SENTENCES = re.compile(r"(?<=[.!?])\s+|\n+")
 _SHARE = re.compile(r"\b(?:half|thirds?|quarters?|fifths?|%|percent|part) of (?:the )?[$(]*$", re.I)
 _UNKNOWN = re.compile(r"(?:[A-Za-z]| [A-Zxyzn])(?![A-Za-z'])")
+_BESIDE = re.compile(r"([a-z])(?![\w'’²³^/])")
+_DENIED = re.compile(r"\b(?:is|are|was|were)(?:\snot|n['’]t)\s(?:[a-z]+\s){0,2}$")
 _SO = re.compile(r"(?<=[,;]) (?:and )?(?:so|therefore|thus|hence)\b", re.I)
 _MARK = re.compile(r"^\s*(?:#+\s*)?(?:\*\*)?(?:step\s+\d+\s*[:.)-]*|\d{1,2}[.)](?=\s))\s*", re.I)
 
@@ -134,7 +143,7 @@ def calculated(segment: str, problem: Problem, previous: tuple[str, ...]) -> str
     return written_out(segment) or in_words(segment, previous)
 
 
-def in_words(segment: str, previous: tuple[str, ...]) -> str:
+def in_words(segment: str, previous: tuple[str, ...], as_written: bool = False) -> str:
     """The number that a step without equations arrives at. In a sentence that concludes it is the last result, if that is said
     again, or an anchored answer; else the only number of a last sentence that concludes, or of what follows its *so*; else a
     number after words such as *leaves*; else the only number of a conclusion."""
@@ -146,15 +155,15 @@ def in_words(segment: str, previous: tuple[str, ...]) -> str:
         return last
     if anchors(segment):
         return parse_answer("number", segment) or ""
-    if found := _consequence(text):
+    if found := _consequence(text, as_written):
         return found
     for match in reversed(list(_GIVES.finditer(text))):
         number = _first(text, match.end())
         if number is not None and not _unsettled(text, number.end):
             listed = _LISTED.match(text, number.start)
-            return listed[0] if listed else _short(number, text)
+            return listed[0] if listed else _short(number, text, as_written)
     if concludes and _only_one(numbers, text) and not any(_unsettled(text, n.end) for n in numbers):
-        return _short(numbers[0], text)
+        return _short(numbers[0], text, as_written)
     return ""
 
 
@@ -221,14 +230,14 @@ def first_stated(segment: str, known: set[Fraction], as_written: bool = False) -
 def named_value(segment: str, as_written: bool = False) -> str:
     """What a step closes with as what something is, be it new or not: ``8`` in ``The greatest common divisor is 8.``,
     ``2 h 5 min`` in ``125 minutes is 2 h 5 min.``, ``19`` in ``Output: 19``, ``54, 48`` in ``The first is 54, the second 48.``"""
-    last = SENTENCES.split(_with_numbers(segment).strip())[-1][-_READ:]
+    last = BETWEEN_SENTENCES.split(_with_numbers(segment).strip())[-1][-_READ:]
     found: list[str] = []
     for lead in _NAMES_A_VALUE.finditer(last):
         value, end = _value_at(last, lead.end(), as_written)
         if listed := _LISTED.match(last, lead.end() + 1):
             value, end = listed[0], listed.end()
         ends = _ENDS.match(last, end)
-        if not value or ends is None or (lead["amount"] and not _PARTS.fullmatch(value)):
+        if not value or ends is None or (lead["amount"] and not (_PARTS.fullmatch(value) or _CLOCK.fullmatch(value))):
             found = []
             continue
         found.append(value)
@@ -255,14 +264,14 @@ def worked_out(segment: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _consequence(text: str) -> str:
+def _consequence(text: str, as_written: bool) -> str:
     """The only number of the last sentence if that is a conclusion, or of the part after its *so*."""
-    last = SENTENCES.split(text.strip())[-1]
+    last = BETWEEN_SENTENCES.split(text.strip())[-1]
     so = list(_SO.finditer(last))
     said = last if CONCLUDES.match(last) else last[so[-1].end() :] if so else ""
     numbers = find_numbers(said)
     if _only_one(numbers, said) and not any(_is_part(said, number) for number in numbers):
-        return _short(numbers[0], said)
+        return _short(numbers[0], said, as_written)
     return ""
 
 
@@ -271,8 +280,10 @@ def _only_one(numbers: Sequence[Numeral], text: str) -> bool:
 
 
 def _is_part(text: str, number: Numeral) -> bool:
-    """Whether a number is a term of something still to be worked out: of a sum, of ``4x``, ``45/9`` or ``half of 40``."""
-    share = _SHARE.search(_before(text, number)) or _UNKNOWN.match(text, number.end)
+    """Whether a number is a term of something still to be worked out: of a sum, of ``4x``, ``45/9`` or ``half of 40``; or one
+    that something is not."""
+    before = _before(text, number)
+    share = _SHARE.search(before) or _UNKNOWN.match(text, number.end) or _DENIED.search(before)
     return share is not None or _is_asked(text, number) or not _stands_alone(text, number)
 
 
@@ -346,6 +357,8 @@ def _value_at(text: str, start: int, as_written: bool = False) -> tuple[str, int
     number = _first(text, at)
     if number is None or text[at : number.start].strip(" \t\n({") or _unsettled(text, number.end):
         return "", at
+    if (beside := _BESIDE.match(text, number.end)) and re.search(rf"(?<![\w'’/]){beside[1]}(?![\w'’])", text):
+        return "", at  # "2a", where a is an unknown and no unit
     return ("" if _is_asked(text, number) else _short(number, text, as_written)), number.end
 
 

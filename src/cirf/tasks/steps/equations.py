@@ -1,15 +1,16 @@
 """Equations in unknowns, and what they are about: ``850+705+X=820*3``, ``0.78x-20``, ``X``."""
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
 
 from cirf.tasks.parsing.answers import number_value
 from cirf.tasks.steps.calculations import strip_annotations
 from cirf.text.numerals import plain_numbers
 
 _TOKEN = re.compile(
-    r"""(?P<arrow>[=-]{1,4}>|[→⇒])|(?P<number>(?:\d[\d,]*(?:\.\d+)?|\.\d+)%?)|(?P<letter>[A-Za-z](?![A-Za-z'’²³]))
+    r"""(?P<arrow>[=-]{1,4}>|[→⇒])|(?P<number>(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d{1,2}(?!\w)|%)?)
+    |(?P<letter>(?:(?<!\d\s)[A-Za-z]_?\d(?!\w)|[A-Za-z])(?![A-Za-z'’²³]))
     |(?P<sign>[+*×·÷/^-])|(?P<equals>=)|(?P<open>[(\[])|(?P<close>[)\]])|(?P<word>[A-Za-z][\w'’-]*)|(?P<gap>[\s$£€]+)
     |(?P<other>.)""",
     re.X | re.S,
@@ -18,11 +19,12 @@ _SIGNS = {"×": "*", "·": "*", "÷": "/"}
 _FUNCTIONS = frozenset(("sin", "cos", "tan", "log", "ln", "sqrt", "of"))
 _GOES_ON = re.compile(r"\s*(?:[a-z]+\s+){0,2}(?:[+*/×÷·^-]|times\b|plus\b|minus\b|of\b|divided\b)", re.I)
 _LET = re.compile(
-    r"\b(?:let|call|suppose|assume|say)\b[^.;=\n]{0,120}?(?:\b(?P<first>[A-Zb-z])(?=\s(?:be|denote|represent|stand|equal)s?\b)"
+    r"\b(?:let|call|suppose|assume|say)\b[^.;=\n]{0,120}?(?:\b(?P<first>[A-Zb-z])(?=\s(?:be|denote|represent|stand|equal)s?\b|\s?=\s[A-Za-z]{2})"
     r"|\b(?:be|by|is)\s(?P<last>[A-Za-z])(?![\w'’])(?!\s(?!and\b)[a-z]+\s))",
     re.I,
 )
 _MOST_BESIDE = 4
+_RANGE = re.compile(r"0?\.\d+-\d*\.\d+")  # "95% CI 0.89-1.08"
 _UNKNOWN = re.compile(r"(?<![A-Za-z])[A-Za-z](?![A-Za-z])")
 _STANDS_FOR = re.compile(r"\s*(?!I:)(?:where\s)?([0-9.]*[A-Zb-hj-z])\s?(?:=|:|\bis the\b)\s*(?:the\s)?[A-Za-z]{2}")
 _NAMED = re.compile(r"(?<=[a-z])\s?[:=]\s?([A-Zb-hj-z])\s?\.?\Z")
@@ -38,7 +40,11 @@ def compared(segment: str, of_numbers: bool = False) -> str:
     """The last inequality of a step that holds an unknown, ``3x>9`` in ``3x > 9``, or is all of the step or
     one ``of_numbers`` alone, or comparison of names, ``Raj > Eve``."""
     text = plain_numbers(strip_annotations(segment))
-    every = [match[0].replace(" ", "").rstrip(".") for match in _COMPARED.finditer(text) if not _FALSE.match(text, match.end())]
+    every = [
+        re.sub(r"\A\(([^()]*)\)\Z", r"\1", match[0].replace(" ", "").rstrip("."))
+        for match in _COMPARED.finditer(text)
+        if not _FALSE.match(text, match.end())
+    ]
     alone = len(every) == 1 and len(re.findall(r"\w+", _COMPARED.sub("", text))) < 2
     found = [each for each in every if of_numbers or alone or re.search("[A-Za-z]", each)]
     named = [*_NAMED_CHAIN.findall(text), *(each for each in found if each.count("(") == each.count(")"))]
@@ -66,8 +72,11 @@ def unworked(segment: str, previous: tuple[str, ...]) -> str:
         run
         for run in _runs(text, within=True)
         if any(len(run[-1]) > 1 and not term[0].isdigit() and term not in "()" for term in run[-1])
+        and not (_RANGE.fullmatch(side := "".join(run[-1])) and side in text)
     ]
-    return _last((run for run in runs if all(term in known for side in run for term in side if term.isalpha())), text)
+    named = [run[1:] if len(run) > 1 and len(run[0]) == 1 else run for run in runs]  # "D2 = 216/27" is about D2
+    fit = [all(term in known for side in run for term in side if term[0].isalpha()) for run in named]
+    return _last(itertools.compress(runs, fit), text)
 
 
 def _last(runs: Iterable[list[list[str]]], text: str) -> str:
@@ -75,7 +84,7 @@ def _last(runs: Iterable[list[list[str]]], text: str) -> str:
     found = ["=".join(map("".join, run)) for run in runs][-_MOST_BESIDE:]
     bare = re.sub(r"\s", "", text)
     while len(found) > 1 and not all(
-        "=" in a and re.search(rf"{re.escape(a)}(?:[,;]|,?(?:and|or)){re.escape(b)}", bare) for a, b in pairwise(found)
+        "=" in a and re.search(rf"{re.escape(a)}(?:[,;]|,?(?:and|or)){re.escape(b)}", bare) for a, b in itertools.pairwise(found)
     ):
         found.pop(0)  # "x, or y" is the same thing again
     return ", ".join(found)
@@ -105,7 +114,7 @@ def introduced(segment: str) -> str:
 
 def _is_sum(side: list[str]) -> bool:
     """Whether a side of an equation holds an unknown that is still to be found: ``2x`` and ``x+1`` do, ``x`` does not."""
-    return any(term.isalpha() for term in side) and sum(term[0].isalnum() for term in side) > 1
+    return any(term[0].isalpha() for term in side) and sum(term[0].isalnum() for term in side) > 1
 
 
 def _runs(text: str, within: bool = False) -> Iterator[list[list[str]]]:
@@ -137,7 +146,9 @@ def _runs(text: str, within: bool = False) -> Iterator[list[list[str]]]:
         )
         if run and fits:
             depth += (kind == "open") - (kind == "close")
-            if kind == "equals":
+            if kind == "equals" and start_broken:  # "f'(x) = 2x"
+                run = []
+            elif kind == "equals":
                 run.append([])
             else:
                 run[-1].append(term)
@@ -161,4 +172,4 @@ def _runs(text: str, within: bool = False) -> Iterator[list[list[str]]]:
 
 
 def _has_letter(run: list[list[str]]) -> bool:
-    return any(term.isalpha() for side in run for term in side)
+    return any(term[0].isalpha() for side in run for term in side)

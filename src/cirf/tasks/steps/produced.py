@@ -12,7 +12,6 @@ from cirf.records import AnswerKind, Problem
 from cirf.tasks.parsing.answers import anchors, equal_answers, mentions, normalise_text, number_value, parse_answer
 from cirf.tasks.steps.calculations import (
     CONCLUDES,
-    SENTENCES,
     first_stated,
     in_words,
     named_value,
@@ -24,13 +23,14 @@ from cirf.tasks.steps.equations import compared, introduced, unsolved, unworked
 from cirf.tasks.steps.states import PAIR, coin_state, state
 from cirf.text.normalise import normalise
 from cirf.text.numerals import UNREAD, find_numbers, number_text, plain, plain_numbers
+from cirf.text.sentences import BETWEEN_SENTENCES
 
 _COIN = re.compile(r"\bcoin\b[^?]*\b(?:heads|tails)\b", re.I)
 _ANSWER_TO = re.compile(r"\banswer to\b[^.?!\n]*", re.I)
 _LABEL = re.compile(  # a number in front of a colon: "Day 1: ...", "divide by 20: ...", or of a clue: "From clue 2, ..."
     r"(?P<lead>^[^\w\n]*(?:[A-Za-z]+\s)?|\b(?:by|day|week|month|year|round|case|part|step|row|line|box|person|option)\s)"
     r"\$?\d[\d,]*(?:\.\d+)?\s?(?=:(?:[\s*]|$))"
-    r"|(?:^[^\w\n]*|\b(?:from|by|using|per|to|with|in)\s)(?:the\s)?(?:clue|rule|premise|statement|fact|condition|constraint|hint|equation)s?"
+    r"|(?:^[^\w\n]*|\(|\b(?:from|by|using|per|to|with|in)\s)(?:the\s)?(?:clue|rule|premise|statement|fact|condition|constraint|hint|equation)s?"
     r"\s\(?\d+\)?(?:(?:,\s|\sand\s)\(?\d+\)?)*"
     r"|\b(?:alpha|beta|gamma|type|stage|grade|phase|class|group|level)\s\d+(?=\s[a-z])",
     re.I | re.M,
@@ -40,6 +40,7 @@ _JUDGED = re.compile(  # a statement about a number: "91 is not prime"
     r"|larger|bigger|smaller|better|worse|less|more|fewer|higher|lower|equal|enough|sufficient|possible|impossible)\b)",
     re.I,
 )
+_ASIDE = re.compile(r"\s?\((?=[^()\n]*[^\W\d_]{3})[^()\n=]*\)")  # "9 digits (1 through 9)"
 _SMALL_LETTER = re.compile(r"\W*[a-z]\W")
 
 
@@ -87,18 +88,20 @@ def produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
     else:
         outright = False  # the answer is what is calculated
     summary = _LABEL.sub(lambda label: label["lead"] or "", segment)
+    summary = bare if numbers_in(bare := _ASIDE.sub("", summary)) else summary
+    *_, after = _SO.split(summary) if numbers_in(summary) else [summary]
     judged = judges(problem) and _JUDGED.search(plain(segment)) is not None
     return (
         found
         or introduced(segment)
         or ("" if outright else dated(segment, problem, previous))
-        or ("" if outright or judged else in_words(summary, previous))
+        or ("" if outright or judged else in_words(summary, previous, as_written))
         or (coin_state(segment, problem, previous) if coin else "")
         or (next(filter(None, row.groups())).strip() if (row := _TABLE_ROW.search(segment)) else "")
         or ("" if outright or judged else named_value(summary, as_written))
         or ("" if judged else first_stated(summary, numbers_in(problem.question, *previous), as_written))
         or unworked(segment, previous)
-        or ("" if answers or numbers_in(summary) or UNREAD in plain_numbers(segment) else state(summary, problem, previous))
+        or ("" if answers or numbers_in(after) or UNREAD in plain_numbers(segment) else state(after, problem, previous))
     )
 
 
@@ -126,7 +129,10 @@ def dated(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
     return found[-1] if found and found[-1] not in previous and found[-1] not in problem.question else ""
 
 
-_SAYS_YES_OR_NO = re.compile(r"\W*(?:yes|no|true|false|valid|invalid)\b", re.I)
+_SAYS_YES_OR_NO = re.compile(
+    r"\W*(?:(?:the|this|that)\s(?:statement|conclusion|claim|hypothesis|proposition)\s(?:is|must\sbe)\s)?(?:yes|no|true|false|valid|invalid)\b",
+    re.I,
+)
 _CLOSED_SETS: Mapping[str, AnswerKind] = {
     **dict.fromkeys(("yes", "no"), "yesno"),
     **dict.fromkeys(("True", "False"), "truth"),
@@ -135,7 +141,7 @@ _CLOSED_SETS: Mapping[str, AnswerKind] = {
 _RIGHT_SIDE = re.compile(r"(?:=|[<>]\s?\S+\sis)\s(yes|no|true|false|valid|invalid)\W*\Z", re.I)
 _SO = re.compile(r"[,;] (?:and )?(?:so|therefore|thus|hence) ", re.I)
 _SINGLES_OUT = re.compile(r"\bonly\b|\bof the (?:above|given|listed)\b|\b(?:that|this|which) leaves\b", re.I)
-_IS_SO = re.compile(r"\b(?:is|are|was|were|gives|means|becomes|equals)\s((?:\S+\s){0,7}\S+?)[.!]?\Z")
+_IS_SO = re.compile(r"\b(?:is|are|was|were|gives|means|becomes|equals|prints|outputs|returns)\s((?:\S+\s){0,7}\S+?)[.!]?\Z")
 _COPULA = re.compile(r"(?:です|である|입니다|이다)\W*\Z")
 _ARTICLE = re.compile(r"\A(?:an?|the)\s+", re.I)
 
@@ -149,7 +155,7 @@ def concluded(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
         said = parse_answer(kind or "text", segment) or ""
         return said if kind else problem.answer if said and _is_answer(said, problem.answer) else ""
     if kind:
-        for sentence in reversed(SENTENCES.split(plain_step(segment))):
+        for sentence in reversed(BETWEEN_SENTENCES.split(plain_step(segment))):
             if right := _RIGHT_SIDE.search(sentence):  # "not False = True"
                 return parse_answer(kind, right[1]) or ""
             *_, said = _SO.split(sentence)  # "It follows, so the argument is valid."
@@ -162,7 +168,7 @@ def concluded(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
         return problem.answer
     spelt = "|".join(re.escape(text) for text in {problem.answer, _plain(problem.answer)})
     named = re.compile(rf"(?<!\w)(?:{spelt})(?:s|es)?(?!\w)", re.I) if problem.answer.strip() else None
-    sentences = SENTENCES.split(plain_step(segment).strip())
+    sentences = BETWEEN_SENTENCES.split(plain_step(segment).strip())
     for sentence in reversed(sentences):
         if named is not None and (CONCLUDES.match(sentence) or _SINGLES_OUT.search(sentence)) and named.search(sentence):
             return problem.answer

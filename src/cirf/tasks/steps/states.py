@@ -3,8 +3,9 @@
 import re
 
 from cirf.records import Problem
-from cirf.tasks.steps.calculations import SENTENCES, plain_step
+from cirf.tasks.steps.calculations import plain_step
 from cirf.text.numerals import plain
+from cirf.text.sentences import BETWEEN_SENTENCES
 
 _QUESTION = re.compile(r"(?<![^.!?\n])[^.!?\n]*\?|\bwhether\b[^.!?\n]{0,40}?\b(?:heads|tails)(?: up)?\b", re.I)
 _SIDE = re.compile(r"(?<!\w)(heads|tails)(?!\w)", re.I)
@@ -41,7 +42,7 @@ _CHARACTERS_AT_MOST = 28
 _SENTENCES_READ = 3  # at most, from the last one back
 _READ = 300  # characters of a sentence
 _CONDITION = re.compile(
-    r"\s*\b(?:(?:at|in|from) the (?:start|beginning|end|first)\b,?"
+    r"\s*\b(?:(?:(?:at|in|from) the (?:start|beginning|end|first)|at first)\b,?"
     r"|(?:if|when|since|because|as|after|once|although|while|given that)\b[^,]*,)"
     r"|,\swho\b[^,]*,(?=\s(?:is|was|has|had|became)\b)",
     re.I,
@@ -53,6 +54,12 @@ _REPORTS = re.compile(  # "The passage also says that ..."
     r"(?:\sus)?\sthat\s(?=\S+\s\S)",
     re.I,
 )
+_UNSAID = re.compile(  # "Nothing says that Bob is red"
+    r"\W*(?:nothing|no (?:rule|fact|statement|premise|sentence|clue)\b"
+    r"|we (?:do not|don['’]t|cannot|can['’]t) (?:know|say|tell|conclude|infer)"
+    r"|it is (?:not (?:known|said|stated|given|clear)|unknown|unclear)\b)",
+    re.I,
+)
 _CLAUSE = re.compile(r"[;:]\s|,?\s(?:so|but|therefore|thus|hence|which means)(?: that)?\s|,\s(?:and\s)?|\sand\s(?=now\s)", re.I)
 _ASIDE = re.compile(
     r"\s(?:who|whose|whom|which|where|when|that(?=\s(?:is|are|was|were|has|have|had|can|could|do|does|did|will|would|took)\b))\s.*",
@@ -61,9 +68,10 @@ _ASIDE = re.compile(
 _SAYS_WHAT = re.compile(
     r"""(?<=[\w"”'’)])\s(?:
     (?P<copula>(?:must|will|has|have|had)\s(?:still\s)?(?:be|been)|is|are|was|were|becomes?|became|remains?|stays?
-        |turn(?:s|ed)?(?:\s(?:in)?to)?(?!\s[^.,;]{1,40}\s(?:in)?to\s))
+        |turn(?:s|ed)?(?:\s(?:it|them))?(?:\s(?:in)?to)?(?!\s[^.,;]{1,40}\s(?:in)?to\s))
     |(?:(?:chang|switch|mov|turn|convert|transform)(?:es?|ed|s)|goes|went|gives?|gave|swaps?|brings?|takes?)\b[^.,;]{0,40}?\s(?:in)?to
-    |(?P<holds>has|have|had|holds?|contains?|includes?|requires?|lacks?|causes?|produces?|provides?|eats?|uses|features?|mentions?|concerns?|means|equals?|faces?)
+    |(?P<holds>has|have|had|holds?|contains?|includes?|requires?|lacks?|causes?|produces?|provides?|eats?|uses|features?|mentions?|concerns?|means|equals?|faces?
+        |(?:suggests|indicates)(?!\s(?:that|it|he|she|they|what|how|why)\b))
     |(?:gives?|gave|yields?|makes?|spells?|forms?|returns?|prints?|outputs?)(?=\s["“'‘`])
     |(?:lives?|lived|lies?|starts?|sits?|stands?|belongs?|belonged|consists?|consisted|comes?|came|occurs?|occurred|originated|refers?
         |died)\s(?:in|on|at|to|of|from|as|by|with)
@@ -83,8 +91,8 @@ _BY = re.compile(
     re.I,
 )
 _ENDS = re.compile(
-    r"[,;:()\n\"“”]|\s-\s|\s(?:too|as well|who|which|that|where|when|whose|how|what|because|since|while|after|before|until|at the"
-    r"|unless|if|as|but|so|than|rather"
+    r"[,;:()\n\"“”]|\s-\s|\s(?:too|as well|together|who|which|that|where|when|whose|how|what|because|since|while|after|before"
+    r"|until|at the|unless|if|as|but|so|than|rather"
     r"|due|during|without|through|such|like|therefore|thus|hence|now|again|anymore|afterwards|at first|including)(?=\W|$)"
     r"|(?<!ly)\s(?:[a-z]{3,}ed|used|held|made|dealt|built|known|born|found|set|written|worn|done)(?=\s(?:in|by|for|from|on|to|with|at|of"
     r"|up|around|as|out|between)\s|\W*$)|(?<!ly)\s[a-z]{3,}ing(?=\s(?:in|the|an?|at|on|of|from|with|by|two|three|about)\s)",
@@ -92,8 +100,8 @@ _ENDS = re.compile(
 )
 _PREPOSITION = re.compile(r"\s(of|in|on|at|for|from|to|by|into|about|between|among|over|under|around|near|per|with)\s", re.I)
 _EMPTY = re.compile(
-    r"(?:it|this|that|these|those|there|one|some|many|something|someone|able|not|no|likely|true|false|in|at|of|for|to|with|so|as|case|what"
-    r"|how|why|part|type|kind|example|way|same|different|thing|things|here|he|she|they|we|you|i|possible|used|said|words?|need|also|only"
+    r"(?:it|this|that|these|those|there|one|some|many|something|someone|able|not|no|likely|(?-i:true|false)|in|at|of|for|to|with|so|as|case|what"
+    r"|how|why|part|type|example|way|same|different|thing|things|here|he|she|they|we|you|i|possible|used|said|words?|need|also|only"
     r"|all|none|each|more|less|answer|one of|result|subject|series|order|question|correct|right|wrong|choice|option|lot"
     r"|well|home|to have .*)",
     re.I,
@@ -110,10 +118,10 @@ _HOLDS = re.compile(  # "Ann has the book and Bo has the ball", "Ann: book, Bo: 
     ([\w'’-]+(?:\s(?!and\b|but\b)[\w'’-]+)?)(?=\s*(?:[,.;:!)]|and\b|but\b|while\b|$))""",
     re.X,
 )
-_UNFINISHED = re.compile(r"(?:for|to|a person)\b.*|(?:.*\s)?(?:and|or|was|is|all|prior|that|which)", re.I)
+_UNFINISHED = re.compile(r"(?:for|to|a person)\b.*|(?:.*\s)?(?:and|or|of|was|is|all|prior|that|which)", re.I)
 _SAYS_LITTLE = re.compile(  # alone
-    r"(?!(?:closed|opened|locked|unlocked|married|retired|tired|naked|sacred|wicked|hundred|infected|related)$)[a-z]{2,}(?<!e)ed"
-    r"|(?!(?:family|early|friendly|deadly|ugly|elderly|lonely|jelly|belly|holy|oily|smelly|daily)$)[a-z]{2,}ly"
+    r"(?!(?:closed|opened|locked|unlocked|married|retired|tired|naked|sacred|wicked|hundred|infected|related|mixed)$)[a-z]{2,}(?<!e)ed"
+    r"|(?!(?:family|early|friendly|deadly|ugly|elderly|lonely|jelly|belly|holy|oily|smelly|daily|unlikely)$)[a-z]{2,}ly"
     r"|clad|made|built|given|taken|shown|seen|sent|led|held|done|worn|kept|put|set|found|fact|equal|due|such|enough|much|most|few"
     r"|other|another|both|together|because|if|than|then|when|where|who|whom|whose|while"
 )
@@ -127,7 +135,7 @@ _SERIES = re.compile(  # "Ann > Bo > Cy", "red, white and blue"
 _LABELLED = re.compile(  # "Reversed: t, a, c"
     rf"[A-Z][\w'’-]*(?: [\w'’-]+){{0,3}}: ({_ITEM}(?:, {_ITEM}){{2,9}}(?:,? and {_ITEM})?|[\w'’-]+)[.!]?"
 )
-_QUOTED = re.compile(r""":\s["'“‘`]([^"'“”‘’`\n]{1,28})["'”’`][.!]?\Z""")  # "it is reversed: 'cba'."
+_QUOTED = re.compile(r"""[:=]\s["'“‘`]([^"'“”‘’`\n]{1,28})["'”’`][.!]?\Z""")  # "it is reversed: 'cba'."
 _LONGEST_SERIES = 40  # characters
 
 
@@ -141,7 +149,9 @@ def state(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
     text = _QUESTION.sub("", plain_step(segment))
     _, apart, asked = problem.question.rpartition("\n\n")  # after its passage, which is what steps find things in
     known = {_stem(word) for word in _WORD.findall(asked if apart and "?" in asked else problem.question)}
-    for sentence in reversed(SENTENCES.split(text.strip())[-_SENTENCES_READ:]):
+    for sentence in reversed(BETWEEN_SENTENCES.split(text.strip())[-_SENTENCES_READ:]):
+        if _UNSAID.match(sentence):
+            continue
         plain = _REPORTS.sub("", _CONDITION.sub("", " ".join(sentence[:_READ].split())))
         if len(held := _HOLDS.findall(plain)) > 1:
             shared = {what.partition(" ")[2] for _, what in held}  # of "red ball" and "blue ball" the colours
@@ -161,7 +171,8 @@ def state(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
             found = _complement(clause[match.end() :], match) if match else ""
             if match and found and match["holds"] and _LACKS.search(clause[: match.start() + 1]):
                 return f"no {found.removeprefix('any ')}"
-            if match and found and _is_known(found, known) and not _NOW.search(clause[: match.start() + 1]):
+            offered = found and re.search(rf"\bor {re.escape(found)}\b|\b{re.escape(found)} or\b", asked, re.I)  # "on or off?"
+            if match and found and not offered and _is_known(found, known) and not _NOW.search(clause[: match.start() + 1]):
                 about = "" if _QUANTIFIED.match(clause) else _subject(clause[: match.start()])
                 found = (
                     ""
@@ -189,6 +200,8 @@ def _complement(text: str, verb: re.Match[str]) -> str:
     text = _strip(text[denied.end() :] if denied else text)
     if verb["copula"] and (by := _BY.match(text)):
         text = _strip(text[by.end() :])
+        if by[0].endswith("by ") and re.match(r"[a-z]+ing\s", text):  # "is calculated by subtracting"
+            return ""
     text = text.lstrip("\"“'‘*(")
     end = _ENDS.search(text)
     words = _short_phrase((text[: end.start()] if end else text).strip(" .!*'’"))
@@ -207,7 +220,7 @@ def _short_phrase(words: str) -> str:
         words = re.split(r"\s(?:and|or)\s", words)[0]
     while not _fits(words) and " " in words:
         words = words.partition(" ")[2]
-    return "" if not _fits(words) or _EMPTY.fullmatch(words) or _says_little(words) else words
+    return "" if not _fits(words) or _EMPTY.fullmatch(words) or _says_little(words) or re.search("[√^=]", words) else words
 
 
 def _says_little(words: str) -> bool:
