@@ -71,7 +71,7 @@ def same_number(parsed: str, gold: str) -> bool:
 
 def parse_number(text: str) -> str | None:
     """The canonical number of a text; ``None`` if it names none, or if the last anchor or all of the text names several."""
-    text = in_full(worked_powers(text))
+    text = in_full(worked_powers(_MINUS.sub(r"\1-", text)))
     anchored = places(text)
     value, last_word = settled([place[1:] for place in anchored], lambda anchor, said: _anchored_number(said, anchor == "hashes"))
     if value is not None or last_word:

@@ -5,6 +5,7 @@ import unicodedata
 from fractions import Fraction
 
 from cirf.tasks.parsing.anchors import ENCLOSED, anchors, first_sentence
+from cirf.tasks.parsing.numeric import number_value
 from cirf.text.numerals import plain, word_value
 
 _APOSTROPHES = re.compile(r"['\u2019]")
@@ -12,6 +13,8 @@ _DASHES = re.compile(r"[\u2010-\u2015\u2212]")
 _COMPOUND = re.compile(r"(?<=[^\W\d_])\s*-+\s*(?=[^\W\d_]{2})")  # well-known; not x-1, nor a-b
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _STOPS = re.compile(r"(?<!\d)\.|\.(?!\d)|(?<![^\W_])\*|\*(?![^\W_])")  # full stops and emphasis
+_CLOCK = re.compile(r"(?<=\d) ?([ap])\.?m\b\.?")
+_DATE_ZERO = re.compile(r"(?<![\d/])0(?=\d/\d{1,2}/\d{4})|(?<=\d/)0(?=\d/\d{4})")
 _SIGNS = ".-%#&@*/\\"
 _SPACED = re.compile(r"\s*([+*/=<>^])\s*|(?<=\w)\s+(-)\s+(?=\w)")
 
@@ -19,7 +22,7 @@ _SPACED = re.compile(r"\s*([+*/=<>^])\s*|(?<=\w)\s+(-)\s+(?=\w)")
 def normalise_text(text: str) -> str:
     """What counts of a text: case folded, one space between words, and no punctuation of sentences. Signs that mean something
     stay: ``C++``, ``x - 1``, ``-5``, ``3.5``, ``$5``, ``50%``. A text of signs alone stays whole."""
-    found = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+    found = _DATE_ZERO.sub("", _CLOCK.sub(r" \1m", " ".join(unicodedata.normalize("NFKC", text).casefold().split())))
     while re.search(r"[^\W_]", found) and (barer := _barer(found)) != found:
         found = barer
     return found
@@ -35,7 +38,8 @@ def _barer(text: str) -> str:
 
 _UNIT = r"(?:[a-zµ°%][\w°²³%/·.^-]*|[A-Z][A-Za-z]{0,2}|°[CF]|k[A-Z]\w?|[€£¥₹])"
 _QUANTITY = re.compile(  # 17 cups, 5 km/h, $17, Rs. 17: units are small words or short, so "12 Angry Men" is none
-    rf"(?P<before>[$€£¥₹]|Rs\.?|US\$|[A-Z]{{3}})?\s?(?P<number>[-+]?\d(?:[\d,]|['’](?=\d{{3}}))*(?:\.\d+)?)\s*(?P<unit>{_UNIT}(?:\s+{_UNIT}){{0,2}})?\.?"
+    rf"(?P<before>[$€£¥₹]|Rs\.?|US\$|[A-Z]{{3}})?\s?(?P<number>[-+]?\d(?:[\d,]|['’](?=\d{{3}}))*(?:\.\d+)?(?:\s?[×x*]\s?10\^-?\d{{1,2}}|e-?\d{{1,2}})?)"
+    rf"\s*\(?(?P<unit>{_UNIT}(?:\s+{_UNIT}){{0,2}})?\)?\.?"
 )
 
 _NAMES = {"$": "dollar", "US$": "dollar", "USD": "dollar", "€": "euro", "EUR": "euro", "£": "pound", "GBP": "pound"}
@@ -64,11 +68,11 @@ def _quantity(text: str) -> re.Match[str] | None:
     """A number with its unit, which may begin with a number word: ``seven cups``."""
     word, space, rest = text.strip().partition(" ")
     value = word_value(word)
-    return _QUANTITY.fullmatch(text.strip() if value is None else f"{value}{space}{rest}")
+    return _QUANTITY.fullmatch(plain(text).strip() if value is None else f"{value}{space}{rest}")
 
 
-def _value(quantity: re.Match[str]) -> Fraction:
-    return Fraction(re.sub("[,'’]", "", quantity["number"]))
+def _value(quantity: re.Match[str]) -> Fraction | None:
+    return number_value(quantity["number"].replace("’", "'"))
 
 
 def _unit(quantity: re.Match[str]) -> str:
