@@ -626,7 +626,7 @@ RATES = Table(
             ),
         )
     ],
-    "Validation loss after 94 steps, nats a token; 46 held-out rows; bold: the learning rate taken. Losses of different "
+    "Validation loss after 94 updates, nats a token; 46 held-out rows; bold: the learning rate taken. Losses of different "
     "methods do not compare.",
 )
 
@@ -660,14 +660,14 @@ VARIED = Table(
         pair(of("cirf_subjects_after_cot"), PROSE),
         pair(of("cirf_after_cot"), CIRF, "`cirf_after_cot` − `cirf_full` ³"),
         pair(
-            of("cirf_after_cot"), of("cirf_full", "compare-updates-qwen2.5-0.5b"), "`cirf_after_cot` − `cirf_full`, 1,500 steps"
+            of("cirf_after_cot"), of("cirf_full", "compare-updates-qwen2.5-0.5b"), "`cirf_after_cot` − `cirf_full`, 1,500 updates"
         ),
         pair(of("cirf_after_cot"), PROSE),
-        pair(of("cirf_full", "compare-updates-qwen2.5-0.5b"), HOST, "`cirf_full`: 1,500 − 750 steps"),
+        pair(of("cirf_full", "compare-updates-qwen2.5-0.5b"), HOST, "`cirf_full`: 1,500 − 750 updates"),
         pair(of("cirf_full", "compare-higher-rate-qwen2.5-0.5b"), HOST, "`cirf_full`: 4e-4 − 2e-4"),
         pair(of("cirf_self", SELF), HOST, "`cirf_self` − the `cirf_full` it learned from"),
         pair(of("cirf_self"), CIRF, "`cirf_self` − `cirf_full` ³"),
-        pair(of("cirf_self"), of("cirf_full", "compare-updates-qwen2.5-0.5b"), "`cirf_self` − `cirf_full`, 1,500 steps"),
+        pair(of("cirf_self"), of("cirf_full", "compare-updates-qwen2.5-0.5b"), "`cirf_self` − `cirf_full`, 1,500 updates"),
         pair(of("cirf_self"), PROSE),
         pair(of("cirf_self", SELF), of("self_results", SELF), "`cirf_self` − its rows without tokens"),
         pair(of("self_results", SELF), of("terse", SELF), "its rows without tokens − `terse`"),
@@ -697,14 +697,14 @@ FROM_PROSE = findings(
     "verdict",
     {
         "`cirf_after_cot` above `cirf_full`": lambda: (
-            f"{gap(AFTER, CIRF)}, with twice the steps; against as many steps {gap(AFTER, LONGER)}, {verdict(AFTER, LONGER)}. "
+            f"{gap(AFTER, CIRF)}, with twice the updates; against as many updates {gap(AFTER, LONGER)}, {verdict(AFTER, LONGER)}. "
             "Words are not shown to be the cause"
         ),
         "with subjects": lambda: (
             f"a start from the prose model adds {gap(SUBJECTS_AFTER, SUBJECTS)}, {verdict(SUBJECTS_AFTER, SUBJECTS)}; on "
             f"CommonsenseQA {plus(SUBJECTS_AFTER, SUBJECTS, ('commonsense_qa',))}"
         ),
-        "twice the steps": lambda: (
+        "twice the updates": lambda: (
             f"{gap(LONGER, HOST)}, {verdict(LONGER, HOST)}; validation loss rises: {loss(HOST)} after two epochs, {loss(LONGER)} "
             "after four"
         ),
@@ -726,7 +726,7 @@ SELF_FINDINGS = findings(
             f"{gap(ITSELF, PROSE)}, {verdict(ITSELF, PROSE)}, with {tokens_share(FIVE, PROSE)(line('cirf_self'))} of its tokens; "
             "lower on GSM8K and Coin Flip"
         ),
-        "is it the steps?": lambda: f"not excluded: {gap(ITSELF, LONGER)} above `cirf_full` with 1,500 steps",
+        "is it the updates?": lambda: f"not excluded: {gap(ITSELF, LONGER)} above `cirf_full` with 1,500 updates",
         "is it the tokens?": lambda: (
             f"no: the same rows without tokens (`self_results`) have {percent(FIVE)(line('self_results', SELF))} % and gain "
             f"{apart(of('self_results', SELF), of('terse', SELF))} over `terse`"
@@ -783,7 +783,7 @@ LEARNED = findings(
         ),
         "Do rows collapse with long results, as the paper fears?": (
             "No. From no result to whole steps (8 to 100 tokens a row) bias share is 0.145 to 0.159, mean cosine -0.007 to "
-            "-0.011; before training 0.210, -0.016 (135M, 100 steps, `docs.research.reliance`)"
+            "-0.011; before training 0.210, -0.016 (135M, 100 updates, `docs.research.reliance`)"
         ),
         "Do calculations with spaces help (`4 + 7 = 11`)?": (
             "No: on made sums 70.0 % against 73.0 (-3.0 [-7.1, 1.1], n = 500, 135M), with a quarter more tokens"
@@ -831,7 +831,7 @@ TOKEN_START = Table(
         pair(of("result_first", "targets-cpu"), of("cirf_full", "targets-cpu"), "as `cirf_full`, the token after its result ²"),
         pair(of("weight_01", "targets-cpu"), of("cirf_full", "targets-cpu"), "as `cirf_full`, token loss weighted 0.1 ²"),
     ],
-    "530 rows, 266 steps, seed 1; n = {three}, Wilson intervals, McNemar's exact test, bold: p < 0.05. ²: on another "
+    "530 rows, 266 updates, seed 1; n = {three}, Wilson intervals, McNemar's exact test, bold: p < 0.05. ²: on another "
     "machine, less the "
     "`cirf_full` of that machine.",
 )
@@ -890,7 +890,7 @@ BASELINE_TABLE = Table(
         "− `cirf_full`": less(THREE, of("cirf_full", BASELINES)),
     },
     [line(key, BASELINES) for key in ALL_BASELINES],
-    "530 rows, 266 steps, seed 1; n = {three} (GSM8K 60, SVAMP 250, MultiArith 90), Wilson intervals, McNemar's exact test, "
+    "530 rows, 266 updates, seed 1; n = {three} (GSM8K 60, SVAMP 250, MultiArith 90), Wilson intervals, McNemar's exact test, "
     "bold: p < 0.05. "
     "Seconds: 30 questions a method, one at a time, two CPU cores.",
 )
@@ -1374,7 +1374,7 @@ DIAGNOSES = Table(
                 f"level with `direct_sft`; good at CommonsenseQA ({percent(('commonsense_qa',))(line('coconut'))} %), poor at "
                 "arithmetic"
             ),
-            "six latent thoughts, few steps",
+            "six latent thoughts, few updates",
         ),
         other_use(
             "`codi`",
@@ -1384,7 +1384,7 @@ DIAGNOSES = Table(
         other_use(
             "`icot_si`",
             "level with `direct_sft`",
-            "all of the rationale is gone when it answers, after 60 % of the steps; the CIRF paper trains it for ten epochs",
+            "all of the rationale is gone when it answers, after 60 % of the updates; the CIRF paper trains it for ten epochs",
         ),
         other_use(
             "`sim_cot`",
