@@ -323,7 +323,7 @@ def over(title: str, tasks: Tasks) -> Table:
         "row",
         {key: column(one) for key, one in three.items()},
         lines,
-        "Column minus row, in points: the mean of three seeds less one training, unless the row says three. "
+        "Column minus row, in points: the mean of three seeds minus one training, unless the row says three. "
         f"n = {count}, sign-flip test; bold: p < 0.05.",
     )
 
@@ -420,7 +420,7 @@ AGAINST = findings(
         "`cirf_full` against `sft_cot`": lambda: f"{gap(CIRF, PROSE)}; all on Coin Flip and GSM8K",
         "subjects": "better in every seed; the whole gain is Coin Flip",
         "seeds of `cirf_full`": lambda: (
-            f"the third less the second: {gap(of('cirf_full', SEEDS[2]), of('cirf_full', SEEDS[1]))}; "
+            f"the third − the second: {gap(of('cirf_full', SEEDS[2]), of('cirf_full', SEEDS[1]))}; "
             "97 of its 100 Coin Flip traces end after two of four people"
         ),
         "`token_skip`": lambda: (
@@ -443,8 +443,7 @@ QUESTIONS = findings(
     "answer",
     {
         "Do tokens add accuracy over plain results?": lambda: (
-            f"No: `terse` less `cirf_full` is {gap(TERSE, CIRF)}, `terse_subjects` less `cirf_subjects` "
-            f"{gap(TERSE_SUBJECTS, SUBJECTS)}"
+            f"No: `terse` − `cirf_full` is {gap(TERSE, CIRF)}, `terse_subjects` − `cirf_subjects` {gap(TERSE_SUBJECTS, SUBJECTS)}"
         ),
         "Does it matter which code it is?": lambda: (
             "Not in-domain (`single`, `shuffled`). Out-of-domain random codes are "
@@ -454,7 +453,7 @@ QUESTIONS = findings(
             "Not overall (`ordinal`). It answers B or C to 106 of 120 CommonsenseQA questions, which is chance there"
         ),
         "Do tokens without results help?": lambda: (
-            f"No: `cirf_bare` less `direct_sft` is {gap(of('cirf_bare'), DIRECT)} in-domain and "
+            f"No: `cirf_bare` − `direct_sft` is {gap(of('cirf_bare'), DIRECT)} in-domain and "
             f"{gap(of('cirf_bare'), DIRECT, OTHERS)} out-of-domain; it is {apart(of('cirf_bare'), TERSE)} below `terse`"
         ),
         "Does it matter with bare values?": lambda: (
@@ -462,7 +461,7 @@ QUESTIONS = findings(
             "out-of-domain"
         ),
         "With subjects, where do tokens differ?": lambda: (
-            "On Coin Flip, accuracy without tokens less accuracy with them is "
+            "On Coin Flip, accuracy without tokens minus accuracy with them is "
             f"{each_training(COIN)(pair(TERSE_SUBJECTS, SUBJECTS))} by seed. On the other four it is "
             f"{plus(TERSE_SUBJECTS, SUBJECTS, FOUR)}, out-of-domain {plus(TERSE_SUBJECTS, SUBJECTS, OTHERS)}; none of it by "
             "training"
@@ -530,7 +529,7 @@ OUTSIDE = findings(
             f"{', '.join(str(count(of('cirf_full', run), ('strategyqa',), 'unparsed')) for run in SEEDS)} are neither yes nor no"
         ),
         "pruned traces": lambda: (
-            f"`cirf_lean` less `direct_sft` is {gap(of('cirf_lean'), DIRECT, OTHERS)}, `cirf_fast` "
+            f"`cirf_lean` − `direct_sft` is {gap(of('cirf_lean'), DIRECT, OTHERS)}, `cirf_fast` "
             f"{gap(of('cirf_fast'), DIRECT, OTHERS)}, `cirf_faster` {gap(of('cirf_faster'), DIRECT, OTHERS)}"
         ),
     },
@@ -568,7 +567,7 @@ AGAINST_PROSE = Table(
         "out-of-domain": less(OTHERS, PROSE_GPU),
     },
     [Line(name(one.key), one) for one in (CIRF, SUBJECTS, TERSE_SUBJECTS)],
-    "Three seeds of each (CPU) less three seeds of `sft_cot` (H100), in points. n = 580 and {others}, sign-flip test, bold: "
+    "Three seeds of each (CPU) minus three seeds of `sft_cot` (H100), in points. n = 580 and {others}, sign-flip test, bold: "
     "p < 0.05; shares "
     "with bootstrap intervals.",
 )
@@ -697,8 +696,8 @@ FROM_PROSE = findings(
     "verdict",
     {
         "`cirf_after_cot` above `cirf_full`": lambda: (
-            f"{gap(AFTER, CIRF)}, with twice the updates; against as many updates {gap(AFTER, LONGER)}, {verdict(AFTER, LONGER)}. "
-            "Words are not shown to be the cause"
+            f"{gap(AFTER, CIRF)}, with twice the updates; against as many updates {gap(AFTER, LONGER)}, {verdict(AFTER, LONGER)}"
+            ". Words are not shown to be the cause"
         ),
         "with subjects": lambda: (
             f"a start from the prose model adds {gap(SUBJECTS_AFTER, SUBJECTS)}, {verdict(SUBJECTS_AFTER, SUBJECTS)}; on "
@@ -751,7 +750,7 @@ PRUNING = findings(
     "verdict",
     {
         "the paper's criterion": lambda: (
-            f"`cirf_fast` less `cirf_full`: {gap(FAST, CIRF)}, `cirf_faster` {gap(FASTER, CIRF)}. It removes earlier results "
+            f"`cirf_fast` − `cirf_full`: {gap(FAST, CIRF)}, `cirf_faster` {gap(FASTER, CIRF)}. It removes earlier results "
             f"that the last one makes look useless (`13-4=9` before `9*4=36`): {plus(FAST, CIRF, ('multiarith',))} and "
             f"{plus(FASTER, CIRF, ('multiarith',))} on MultiArith"
         ),
@@ -781,7 +780,7 @@ LEARNED = findings(
             "0.5B: 10 gives 58.8 % against 54.8 (+4.0 [-0.3, 8.3]); token loss stays 2.98. 135M, one epoch: loss 1.70 at 1, 0.99 "
             "at 10, 1.03 at 50"
         ),
-        "Do rows collapse with long results, as the paper fears?": (
+        "Do rows collapse with long results, as the paper warns?": (
             "No. From no result to whole steps (8 to 100 tokens a row) bias share is 0.145 to 0.159, mean cosine -0.007 to "
             "-0.011; before training 0.210, -0.016 (135M, 100 updates, `docs.research.reliance`)"
         ),
@@ -832,7 +831,7 @@ TOKEN_START = Table(
         pair(of("weight_01", "targets-cpu"), of("cirf_full", "targets-cpu"), "as `cirf_full`, token loss weighted 0.1 ²"),
     ],
     "530 rows, 266 updates, seed 1; n = {three}, Wilson intervals, McNemar's exact test, bold: p < 0.05. ²: on another "
-    "machine, less the "
+    "machine, minus the "
     "`cirf_full` of that machine.",
 )
 
@@ -911,7 +910,7 @@ CODEBOOK = Table(
         Line("K = 8", analysed("sizes", "codebook.size=8")),
         Line("K = 128", analysed("sizes", "codebook.size=128")),
         Line("K = 512 (6.9 steps a code)", analysed("sizes", "codebook.size=512")),
-        Line("steps less their question", analysed("representations", "codebook.representation=question_centered")),
+        Line("steps minus their question", analysed("representations", "codebook.representation=question_centered")),
         Line("raw steps", analysed("representations", "codebook.representation=raw")),
         Line("noise", analysed("representations", "codebook.representation=random")),
         Line("first codes by k-means", analysed("initialisations", "codebook.initialiser=kmeans")),
@@ -967,8 +966,8 @@ CODES = findings(
         ),
         "mean-centring removes the question": lambda: (
             f"yes: AMI of code and question {clustered('ami'):.3f} centred, {clustered('ami', 'raw'):.3f} raw, "
-            f"{clustered('ami', 'question_centered'):.3f} less the question, {clustered('ami', 'random'):.3f} noise. On 530 rows "
-            "with Qwen † -0.003 against 0.268"
+            f"{clustered('ami', 'question_centered'):.3f} minus the question, {clustered('ami', 'random'):.3f} noise. On 530 "
+            "rows with Qwen † -0.003 against 0.268"
         ),
         "it does not remove the task": lambda: (
             f"AMI of code and task {clustered('task_ami'):.3f} (0.198 on 530 rows †): data sets are worded differently"
@@ -988,10 +987,10 @@ CODES = findings(
         ),
         "errors against length †": "no correlation (0.07, n = 360): the untrained model is nearly always wrong",
         "accuracy against tokens (the paper's scaling law) †": (
-            "25.5 points a doubling [19.7, 31.6], R² 0.85 over 14 models, a trend: points lie off it (p = 0.016)"
+            "25.5 points a doubling [19.7, 31.6], R² 0.85 over 14 models, a trend: points deviate from it (p = 0.016)"
         ),
         "learning rate †": "1e-4 with four times as much for new rows is 5.0 above 4e-4 for all [1.1, 8.9]",
-        "stages shared by the sweep †": "of 150 stages 89 are made, 61 taken over",
+        "stages shared by the sweep †": "of 150 stages 89 are made, 61 reused",
     },
     "n = 360, one training each, McNemar's exact test. †: written by hand; no archive has it.",
 )
@@ -1222,7 +1221,9 @@ USES = Table(
     "question",
     {"compared": text(), "effect [95 %]": text(1), "n; seeds": text(2), "verdict": text(3)},
     [
-        other_use("1 More rows", "`cirf_full` − `terse`, points: 203 rows *", "**-9.0** [-15.0, -2.8]", "256; 1", "tokens worse"),
+        other_use(
+            "1 Accuracy by rows", "`cirf_full` − `terse`, points: 203 rows *", "**-9.0** [-15.0, -2.8]", "256; 1", "tokens worse"
+        ),
         other_use("", "255 rows †", "-2.0 [-8.5, 4.5]", "200; 1", "not significant"),
         use("", "530 rows", of("cirf_full", BASELINES), of("terse", BASELINES), THREE, "1", "tokens worse"),
         other_use(
@@ -1276,16 +1277,16 @@ USES = Table(
         other_use("", "the same, at half of its tokens", lambda: vote(HALF), "580; 3", "not significant (p = 0.08)"),
         *(
             use(label, f"calculator − none: `{key}`", of(f"{key}_calculator"), of(key), FIVE, "1", "helps both")
-            for label, key in (("4 Functions that do", "cirf_full"), ("", "terse"))
+            for label, key in (("4 Calculator", "cirf_full"), ("", "terse"))
         ),
         use("", "`cirf_full` − `terse`, both with it", of(BOTH[0]), of(BOTH[1]), FIVE, "1", "not significant"),
         other_use(
             "",
-            "steps whose operation is the token's own: synthetic sums (135M) †",
-            *("100 %", "500; 1", "a token that calls it is the calculator"),
+            "steps with the operation that their token names: synthetic sums (135M) †",
+            *("100 %", "500; 1", "calling it by token would add nothing"),
         ),
         use(
-            "5 Tokens that carry",
+            "5 Tokens without results",
             "`cirf_bare` − `direct_sft`",
             of("cirf_bare"),
             DIRECT,
@@ -1302,7 +1303,7 @@ USES = Table(
         use("", "8 codes − 32 (135M)", analysed("sizes", "codebook.size=8"), ANALYSED, SMALL, "1", "not significant"),
         use(
             *(
-                "7 Longer than learned",
+                "7 Longer traces than in training",
                 "`cirf_subjects` − `terse_subjects`, Coin Flip, by question",
                 SUBJECTS,
                 TERSE_SUBJECTS,
@@ -1390,7 +1391,7 @@ DIAGNOSES = Table(
             "`sim_cot`",
             lambda: f"{apart(of('sim_cot'), DIRECT)} below `direct_sft`; {gap(of('sim_cot'), of('coconut'))} to `coconut`",
             lambda: (
-                "its second loss is a sum over a step's tokens and swamps the first: median gradient norm 124, `coconut` 6.7, "
+                "its second loss is a sum over a step's tokens and outweighs the first: median gradient norm 124, `coconut` 6.7, "
                 f"clipped to 1. With `reduction: mean` it is {apart(FLAT, of('sim_cot'))} higher and level with `direct_sft`. "
                 "One training each; the gradients of the two losses were not measured apart"
             ),
@@ -1412,7 +1413,7 @@ DIAGNOSES = Table(
             lambda: (
                 "six ratios of 250 rows each are few: asked for all words it is still "
                 f"{apart(of('token_skip_10', BASELINES), of('sft_cot', BASELINES), THREE)} below prose (530 rows). Random words "
-                f"are not worse ({gap(of('token_skip_random', BASELINES), of('token_skip', BASELINES), THREE)})"
+                f"do not differ significantly ({gap(of('token_skip_random', BASELINES), of('token_skip', BASELINES), THREE)})"
             ),
         ),
         other_use("`chain_of_draft`, untrained", "half of `cot`", "its authors report the same of small models"),
