@@ -50,6 +50,8 @@ def cli() -> str:
         " A mistake ends with one line on standard error and exit code 2."
     )
     listed = re.sub(r"^\* `--help`: .*\n", "", rest, flags=re.MULTILINE)
+    whole = dict(re.findall(r"^#+ `cirf (?:data )?([a-z-]+)`\n\n(.+)$", listed, flags=re.MULTILINE))  # lists of commands cut it
+    listed = re.sub(r"^\* `([a-z-]+)`: .*\.\.\.$", lambda cut: f"* `{cut[1]}`: {whole[cut[1]]}", listed, flags=re.MULTILINE)
     return f"{title}\n\n{_NOTE}\n\n{said}\n\n{listed.strip()}\n"
 
 

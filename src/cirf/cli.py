@@ -37,7 +37,7 @@ OptPath = Path | None
 RecipeName = Annotated[str, Argument(help="A recipe file, or the name of a shipped one (see `cirf recipes`).")]
 RunPath = Annotated[Path, Argument(help="A run's folder.")]
 Sets = Annotated[OptTexts, Option("--set", metavar="A.B=C", help="Override a key of the recipe. Repeatable.")]
-Data = Annotated[OptPath, Option("--data", metavar="DIR", help="Benchmark data: TASK/SPLIT.jsonl, rationales/*.jsonl.")]
+Data = Annotated[OptPath, Option("--data", metavar="DIR", help="Folder of benchmark data: TASK/SPLIT.jsonl, rationales/*.jsonl.")]
 Out = Annotated[OptPath, Option("--out", metavar="DIR", help="The folder (default: runs/NAME, with --limit runs/NAME-limit-N).")]
 Limit = Annotated[
     int | None, Option("--limit", min=1, metavar="N", help="At most N training and N test problems a task, and N codes.")
@@ -47,14 +47,16 @@ Columns = Annotated[OptText, Option("--columns", metavar="A=B,...", help="Column
 Json = Annotated[bool, Option("--json", help="One JSON document on standard output.")]
 TrustCode = Annotated[bool, Option("--trust-remote-code", help="Run Python code of the model or run; only if you trust it.")]
 TrustDry = Annotated[bool, Option("--trust-remote-code", help="With --dry-run: run Python code of the recipe or its model.")]
-AllowEnv = Annotated[OptTexts, Option("--allow-env", metavar="NAME", help="Variable that may be sent as an API key. Repeatable.")]
+AllowEnv = Annotated[
+    OptTexts, Option("--allow-env", metavar="NAME", help="Environment variable that may be sent as an API key. Repeatable.")
+]
 Forbid = Annotated[OptTexts, Option("--forbid", metavar="CODE", help="Never write this functional token, such as 7. Repeatable.")]
 AtMost = Annotated[OptTexts, Option("--at-most", metavar="CODE=N", help="Write this token at most N times. Repeatable.")]
 Tasks = Annotated[OptText, Option("--tasks", metavar="A,B", help="Names (see `cirf tasks`) or files. Default: a run's own.")]
 Protocol = Annotated[str, Option("--protocol", help="quick, full, paper (docs/reference/evaluation.md) or own: the recipe's.")]
 EvaluationOut = Annotated[OptPath, Option("--out", metavar="DIR", help="The folder (default: one for each set of options).")]
 TestLimit = Annotated[int | None, Option("--limit", min=1, metavar="N", help="At most N test problems a task.")]
-Methods = Annotated[OptTexts, Option("--method", help="A method (see `cirf methods`); of a run, one to take. Repeatable.")]
+Methods = Annotated[OptTexts, Option("--method", help="A method (see `cirf methods`), or one of a run's. Repeatable.")]
 Quiet = Annotated[bool, Option("--quiet", help="No progress on standard error.")]
 
 
@@ -232,7 +234,7 @@ def evaluate(
     tasks: Tasks = None,
     protocol: Protocol = "quick",
     votes: Annotated[
-        OptText, Option("--votes", metavar="N,M", help="Also vote over this many sampled answers, such as 1,2,4,8.")
+        OptText, Option("--votes", metavar="N,M", help="Self-consistency: vote over N sampled answers, such as 1,2,4,8.")
     ] = None,
     method: Methods = None,
     sets: Sets = None,
@@ -260,12 +262,12 @@ def probe(
     model: Annotated[str, Argument(help="A run's folder, or a model's folder.")],
     kinds: Annotated[
         str,
-        Option("--probes", metavar="A,B", help="Drop, shuffle or swap (with another question's) thoughts and traces."),
+        Option("--probes", metavar="A,B", help="drop, shuffle or swap (with another question's) the reasoning."),
     ] = "drop,shuffle,swap",
-    truncate: Annotated[OptText, Option("--truncate", metavar="K,L", help="Keep only the first K, once for each number.")] = None,
-    results: Annotated[
-        str, Option("--results", help="Results: follow (their functional tokens) or keep (their places).")
-    ] = "follow",
+    truncate: Annotated[
+        OptText, Option("--truncate", metavar="K,L", help="Keep only the first K tokens or vectors; a probe a number.")
+    ] = None,
+    results: Annotated[str, Option("--results", help="follow: results move with their tokens; keep: they stay.")] = "follow",
     tasks: Tasks = None,
     protocol: Protocol = "quick",
     method: Methods = None,
@@ -277,7 +279,7 @@ def probe(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Change what a model reasoned; see if the answer changes."""
+    """Perturb the reasoning and see if the answers change."""
     _share_cores(quiet)
     from cirf.commands.evaluate import EvaluateOptions, parse_probes
     from cirf.commands.evaluate import evaluate as run_and_report
@@ -386,7 +388,7 @@ def lm_eval(
 
 @app.command()
 def ask(
-    model: Annotated[Path, Argument(help="A run's folder, or a model CIRF has trained.")],
+    model: Annotated[Path, Argument(help="A run's folder, or that of a model trained by cirf.")],
     question: Annotated[str, Argument(help="The question.")],
     choice: Annotated[OptTexts, Option("--choice", help="An answer option of the question, in order. Repeatable.")] = None,
     budget: Annotated[int | None, Option("--budget", min=0, metavar="N", help="At most N functional tokens.")] = None,
@@ -422,7 +424,7 @@ def serve(
     host: Annotated[str, Option("--host", help="Address to bind; one that other machines can reach needs a key.")] = "127.0.0.1",
     port: Annotated[int, Option("--port", min=0, max=65535, metavar="N", help="The port; 0: a free one.")] = 8000,
     api_key_env: Annotated[
-        OptText, Option("--api-key-env", metavar="NAME", help="Variable with the key that clients must give.")
+        OptText, Option("--api-key-env", metavar="NAME", help="Environment variable with the key that clients must send.")
     ] = None,
     max_batch_size: Annotated[int, Option("--max-batch-size", min=1, metavar="N", help="Most answers decoded together.")] = 32,
     max_queue_size: Annotated[
@@ -453,7 +455,7 @@ def codes(
     trust: TrustCode = False,
     as_json: Json = False,
 ) -> None:
-    """List functional tokens, or write a rationale in them.
+    """List functional tokens, or encode a rationale in them.
 
     With --forbid or --at-most: the vLLM request that enforces them."""
     look_only(trust)
@@ -477,8 +479,10 @@ def label(
     endpoint: Annotated[
         OptText, Option("--endpoint", metavar="URL", help="Label by a language model: its server's URL, or local.")
     ] = None,
-    model: Annotated[OptText, Option("--model", help="Its model there; local: a hub id, a folder or bundled:NAME.")] = None,
-    api_key_env: Annotated[OptText, Option("--api-key-env", metavar="NAME", help="Variable with its API key.")] = None,
+    model: Annotated[OptText, Option("--model", help="Its name there; with local: a hub id, a folder or bundled:NAME.")] = None,
+    api_key_env: Annotated[
+        OptText, Option("--api-key-env", metavar="NAME", help="Environment variable with its API key.")
+    ] = None,
     trust: TrustCode = False,
     as_json: Json = False,
 ) -> None:
@@ -577,7 +581,7 @@ def main() -> None:
         _fail(f"{where}: cannot be used ({error.strerror or error}); name a place that this user may read and write")
     except Exception as error:
         if tells_of_a_lost_process(error):
-            _tell("another process of this run is gone (see its last output); run the same command to go on")
+            _tell("another process of this run has ended (see its last output); run the same command to resume")
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(2)  # a normal exit would shut down gloo, which aborts if the others are gone
@@ -586,7 +590,7 @@ def main() -> None:
         _fail(_full(None))
     except SystemExit as stop:
         if stop.code in (130, 143):  # Ctrl-C, and a SIGTERM handled by a training
-            typer.echo("cirf: stopped; run the same command to go on", err=True)
+            typer.echo("cirf: stopped; run the same command to resume", err=True)
         raise
 
 
