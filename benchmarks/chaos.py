@@ -300,7 +300,7 @@ def damages(chaos: Chaos, count: int, folder: File, wanted: Mapping[str, str]) -
         if life.code:
             lost.append(f"{name}: the run ended with {life.code}: {life.said.splitlines()[-1:]}")
         else:
-            unsaid = f"{path}: gone, or not as it was written" not in life.said
+            unsaid = f"{path}: missing or changed" not in life.said
             if unsaid and (kind != "bit" or path.name != "stage.json"):  # which may turn into the record of another stage
                 lost.append(f"{name}: not named")
         if whole(folder) != wanted:

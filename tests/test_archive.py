@@ -216,7 +216,7 @@ def test_a_record_that_names_files_outside_of_its_stage_is_refused(finished: Pat
     summary["files"] |= {name: "0" * 64}
     path.write_text(record(summary))
     said = tinyrun.cirf("archive", run, "--out", tmp_path / "out" / "deep" / "archive")
-    assert said.code == 2 and "stage.json: gone, or not as it was written" in said.err
+    assert said.code == 2 and "stage.json: missing or changed" in said.err
     assert victim.read_text() == '{"mine": 1}\n'
 
 

@@ -192,7 +192,7 @@ def test_places_that_are_not_what_is_asked_for(workshop: tinyrun.Workshop, tmp_p
     for arguments in (["ask", tmp_path, "What?"], ["codes", tmp_path]):
         assert "neither a model's folder" in tinyrun.cirf(*arguments).error()
     assert "not a run's folder" in tinyrun.cirf("codes", tmp_path / "none", "Step 1: a").error()
-    assert "codebook-4: the codebook is not there yet" in tinyrun.cirf("codes", tmp_path, "Step 1: a").error()
+    assert "codebook-4: there is no codebook yet" in tinyrun.cirf("codes", tmp_path, "Step 1: a").error()
     assert "no such file" in tinyrun.cirf("check", tmp_path / "none.jsonl").error()
     for ending in (".jsonl", ".csv", ".parquet", ".jsonl.gz"):
         rows = tmp_path / f"mine{ending}"
@@ -285,7 +285,7 @@ def test_a_full_disk_is_one_line_and_finished_work_is_kept(workshop: tinyrun.Wor
     recipe = workshop.recipe(tmp_path / "recipe.yaml", methods=["cirf_full"], evaluate__latency_questions=0)
     run = small_disk / "run"
     full = tinyrun.forked("run", recipe, "--out", run)
-    assert "make room" in full.error() or "disk is full" in full.error()
+    assert "free some space" in full.error() or "disk is full" in full.error()
     before = tinyrun.stages(run)
     assert {"problems", "embeddings", "codebook-4"} <= set(before) and "models/cirf_full" not in before
     subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
@@ -317,7 +317,7 @@ def test_a_file_that_may_not_grow_is_one_line_wherever_it_happens(workshop: tiny
     recipe = workshop.recipe(tmp_path / "recipe.yaml", methods=["cirf_full"], evaluate__latency_questions=0)
     with tinyrun.files_no_longer_than(limit):
         said = tinyrun.cirf("run", recipe, "--out", tmp_path / "run")
-    assert "make room" in said.error() or "disk is full" in said.error()
+    assert "free some space" in said.error() or "disk is full" in said.error()
 
 
 # What lists and reports
@@ -500,4 +500,4 @@ def test_what_was_stopped_says_how_to_go_on(
     monkeypatch.setattr(cli, "app", app)
     with pytest.raises(SystemExit) as ended:
         cli.main()
-    assert ended.value.code == code and ("run the same command to go on" in capsys.readouterr().err) == said
+    assert ended.value.code == code and ("run the same command to resume" in capsys.readouterr().err) == said

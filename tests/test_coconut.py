@@ -162,7 +162,7 @@ def test_who_cannot_think_says_so(run: Path, tmp_path: Path) -> None:
     assert "\nmodels: {}\n" in text
     recipe.write_text(text.replace("\nmodels: {}\n", f"\nmodels: {{none: {bare}}}\n"))
     said = tinyrun.cirf("run", recipe, "--out", tmp_path / "out").error()
-    assert "thinks in 6 vectors before it answers, and none as set here in 0" in said
+    assert "reasons in 6 vectors before it answers, but none of this recipe in 0" in said
 
 
 @pytest.mark.slow

@@ -155,7 +155,7 @@ def test_a_saved_model_answers_the_same_in_another_process(run: Path, tmp_path: 
     asked = tinyrun.cirf("ask", moved, "How many?", "--json")
     assert asked.code == 0 and json.loads(asked.out)["tokens"] > 0, asked.err
     (moved / "latent/projector.safetensors").unlink()
-    assert "projector.safetensors: not there, damaged" in tinyrun.cirf("ask", moved, "How many?").error()
+    assert "projector.safetensors: missing, damaged" in tinyrun.cirf("ask", moved, "How many?").error()
 
 
 def test_what_is_asked_holds_no_answer(run: Path) -> None:

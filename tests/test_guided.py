@@ -66,7 +66,7 @@ def test_a_budget_counts_the_vectors_that_answer() -> None:
 def test_another_number_when_answering_is_said_and_trains_nothing_anew(name: str, preset: str) -> None:
     asked = methods.get(name, _recipe(name, preset))
     n, answered = asked.settings.n, asked.settings.answered
-    note = f"asked with {answered} and trained with {n} vectors: never seen in training"
+    note = f"trained with {n} vectors, but answers with {answered}"
     assert answered != n and asked.caveats() == (note,)
     same = methods.get(name, _recipe(name, preset, answered=None))
     assert same.caveats() == () and same.taught_by == asked.taught_by and same.identity != asked.identity
@@ -205,7 +205,7 @@ def test_another_guide_or_none_is_said(run: Path, tmp_path: Path) -> None:
         assert fault in tinyrun.cirf("ask", moved, "How many?").error()
     (moved / "soft.json").write_text(json.dumps(summary))
     (moved / "soft.safetensors").unlink()
-    assert "not there, damaged or of another width" in tinyrun.cirf("ask", moved, "How many?").error()
+    assert "missing, damaged or of another width" in tinyrun.cirf("ask", moved, "How many?").error()
     (moved / "recipe.yaml").unlink()
     assert "reasons in vectors, but has no recipe" in tinyrun.cirf("evaluate", moved, "--tasks", "chain_sum").error()
 

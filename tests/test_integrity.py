@@ -63,13 +63,13 @@ def test_every_damaged_file_is_named_and_its_stage_comes_out_as_it_was(
         stage, _, file = name.rpartition("/")
         assert rows[stage]["damaged"] == [file]
     shown = tinyrun.cirf("status", run, "--verify")
-    assert shown.code == 1 and all(f"{run / name}: gone, or not as it was written" in shown.out for name in HARM), shown.out
+    assert shown.code == 1 and all(f"{run / name}: missing or changed" in shown.out for name in HARM), shown.out
 
     before = tinyrun.stages(run)
     said = tinyrun.cirf("run", recipe, "--out", run)
     assert said.code == 0 and "Traceback" not in said.err, said.err
     for name in HARM:
-        assert f"{run / name}: gone, or not as it was written; made again" in said.err
+        assert f"{run / name}: missing or changed; made again" in said.err
     assert tinyrun.remade(before, tinyrun.stages(run)) == stages
     kept = {name: data for name, data in tinyrun.artefacts(run).items() if not name.startswith(".work/")}
     assert kept == whole
@@ -196,10 +196,10 @@ def test_results_that_were_edited_are_not_published(finished: Path, tmp_path: Pa
     path.write_text(edited if edited != text else text.replace('"correct": true', '"correct": false', 1))
     before = (run / "report.json").read_bytes()
     for command in ("report", "analyze"):
-        assert f"{path}: gone, or not as it was written; `cirf run" in tinyrun.cirf(command, run).error()
+        assert f"{path}: missing or changed; `cirf run" in tinyrun.cirf(command, run).error()
     assert (run / "report.json").read_bytes() == before
     shown = tinyrun.cirf("status", run)
-    assert shown.code == 1 and f"{path}: gone, or not as it was written" in shown.out
+    assert shown.code == 1 and f"{path}: missing or changed" in shown.out
 
 
 @pytest.mark.parametrize(

@@ -374,6 +374,6 @@ def test_two_processes_make_a_large_damaged_file_again(workshop: tinyrun.Worksho
     assert code == 0 and "made again" not in said and (folder / weights).read_bytes() == bytes(data), said
     shutil.rmtree(folder / "evaluation")
     code, said = launch(recipe, folder, program=[str(program)])
-    assert code == 0 and said.count(f"{folder / weights}: gone, or not as it was written; made again") == 1, said
+    assert code == 0 and said.count(f"{folder / weights}: missing or changed; made again") == 1, said
     kept = {name: data for name, data in tinyrun.artefacts(folder).items() if not name.startswith(".work/")}
     assert kept == whole

@@ -656,7 +656,7 @@ def test_what_was_dropped_is_said_as_it_happens(workshop: tinyrun.Workshop, tmp_
     assert said.code == 0, said.err
     for line in (
         "problems: 1 dropped: question is also in the test",
-        "problems: sums: 50 test rows were requested, 8 are there",
+        "problems: sums: 50 test rows were requested, 8 exist",
         "rationales: 1 dropped: another answer",
     ):
         assert line in said.err.splitlines()

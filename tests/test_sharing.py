@@ -133,7 +133,7 @@ def changed(source: Path) -> str:
 
 def gone(source: Path) -> str:
     (source / "deep" / "large.bin").unlink()
-    return "large.bin: not there, though the stage's record names it"
+    return "large.bin: missing, though the stage's record names it"
 
 
 def outside(source: Path) -> str:

@@ -102,7 +102,9 @@ def test_most_answers_win_and_the_smaller_of_equal_ones(tmp_path: Path) -> None:
     work = tmp_path / "work"
     note = codes.choose(context, (8, 4, 16), work)["notes"][0]
     assert json.loads((work / "sizes.json").read_text())["chosen"] == 8
-    assert note.startswith("K = 8 of K = 4: 40.0%, K = 8: 60.0%, K = 16: 60.0% right of 5 held-out questions")
+    assert note.startswith("chose K = 8 (") and note.endswith(
+        "on 5 held-out questions: K = 4: 40.0%, K = 8: 60.0%, K = 16: 60.0%"
+    )
 
 
 def test_nothing_is_chosen_where_no_model_has_functional_tokens(workshop: tinyrun.Workshop, tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def test_each_stage_is_made_once_and_the_record_shows_how_runs_ended(swept: Swep
         ("trained", "codebook.size=500", FAILS, "failed"),
         ("trained", "codebook.size=4,finetune.epochs=0.5", SHORT, "done"),
     ]
-    taken = [line.partition(": taken over from ") for line in swept.said.err.splitlines() if ": taken over from " in line]
+    taken = [line.partition(": reused from ") for line in swept.said.err.splitlines() if ": reused from " in line]
     sources = Counter(Path(source).relative_to(swept.out).as_posix() for _, _, source in taken)
     assert sources == {SMALL: 20, TRAINED: 4}
     assert record["points"][1]["settings"] == {"codebook.size": 3, "codebook.representation": "random"}
@@ -171,7 +171,7 @@ def test_damage_is_mended_in_a_finished_sweep(swept: Swept, tmp_path: Path) -> N
         file.chmod(0o644)
         file.write_bytes(content[: len(content) // 2])
     said = tinyrun.cirf("sweep", swept.file, "--out", out)
-    assert "segments.jsonl: gone, or not as it was written" in said.err and "codebook-4/stage.json: gone" in said.err
+    assert "segments.jsonl: missing or changed" in said.err and "codebook-4/stage.json: missing" in said.err
     for run, before in whole.items():
         shutil.rmtree(out / run / ".work", ignore_errors=True)  # where the damaged ones are kept
         assert tinyrun.artefacts(out / run) == before
@@ -191,7 +191,7 @@ def test_another_version_of_the_file_takes_over_what_the_first_has_left(
     said = tinyrun.cirf("sweep", write_sweep(tmp_path / "small.yaml", base(workshop), parts), "--out", out, "--json")
     assert said.code == 0, said.err
     assert json.loads(said.out)["points"][0]["state"] == "done" and " ...\n" not in said.err
-    assert f"traces: taken over from {out / TRAINED}" in said.err
+    assert f"traces: reused from {out / TRAINED}" in said.err
 
 
 def test_share_only_until_and_set(finished: Path, workshop: tinyrun.Workshop, swept: Swept, tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_share_only_until_and_set(finished: Path, workshop: tinyrun.Workshop, sw
     said = tinyrun.cirf("sweep", file, *arguments, "--only", "codes", "--set", "codebook.vq_epochs=1")
     assert said.code == 0, said.err
     first = said.err.partition("[2/4]")[0]
-    assert all(f"{stage}: taken over from {finished}" in first for stage in FIRST)
+    assert all(f"{stage}: reused from {finished}" in first for stage in FIRST)
     assert "codebook-3 ..." in first and "traces ..." in first
     points = {point["run"]: point for point in json.loads(said.out)["points"]}
     assert points[TRAINED]["settings"]["codebook.vq_epochs"] == 1

@@ -224,7 +224,7 @@ VARIANTS: dict[str, Any] = {
     "plain": {"method": "direct_sft"},
 }
 KEYS: dict[str, Any] = {"methods": ["one", "five", "plain"], "finetune__overrides": {"one": {"epochs": 0.5}}}
-NEVER = "asked with 1 and trained with 5 pauses: never seen in training"
+NEVER = "trained with 5 pauses, but answers with 1"
 
 
 @pytest.fixture(scope="module")

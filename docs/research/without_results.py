@@ -43,9 +43,9 @@ def without_results(folder: Path, name: str, limit: int, as_json: bool = False) 
     context = open_context(_with_bare(recipe, name, bare), folder, quiet=True)
     source = user_path(str(source_of(context, name)))
     if not (source / "config.json").is_file():
-        raise CirfError(f"{source}: the model of {name} is not there yet; finish the run, or name another with --method")
+        raise CirfError(f"{source}: the model of {name} is not trained yet; finish the run, or name another with --method")
     if not (folder / "problems" / "train.jsonl").is_file():
-        raise CirfError(f"{folder}/problems: the rows are not there; run `cirf run` with its recipe first")
+        raise CirfError(f"{folder}/problems: the rows are missing; run `cirf run` with its recipe first")
     section = recipe.evaluate.model_copy(update={"temperature": 0.0, "runs": 1})
     first = {task: rows[:limit] for task, rows in context.test().items()}
     questions = {"train": _drawn(context.train(), recipe, limit), "test": first}

@@ -161,9 +161,9 @@ def _take(folder: RunFolder, stage: StagePlan, others: Sequence[RunFolder], say:
         try:
             folder.take(stage, other)
         except CirfError as error:
-            say(f"{stage.name}: not taken over from {other.root}: {error}")
+            say(f"{stage.name}: not reused from {other.root}: {error}")
             continue
-        say(f"{stage.name}: taken over from {other.root}")
+        say(f"{stage.name}: reused from {other.root}")
         return
 
 

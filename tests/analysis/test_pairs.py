@@ -126,7 +126,7 @@ def test_methods_of_other_questions_are_left_out_and_said(tmp_path: Path) -> Non
     path.write_text("".join(json.dumps(row) + "\n" for row in read_rows(path)[1:]), encoding="utf-8")
     found = make(run)
     assert all("codi" not in (row["first"], row["second"]) for table in found.tables for row in table.rows)
-    assert found.notes[0] == "in domain: left out, as having answered other questions than most: codi."
+    assert found.notes[0] == "in domain: left out, since they answered other questions than most: codi."
 
 
 def test_what_has_no_rows_is_no_question_of_most(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_what_has_no_rows_is_no_question_of_most(tmp_path: Path) -> None:
     (row,) = (row for row in found.tables[0].rows if row["domain"] == "in")
     assert (row["first"], row["second"], row["questions"]) == ("cirf_full", "sft_cot", 40)
     assert len(found.tables) == 1  # one task with rows in each domain
-    assert "in domain: left out, as having answered other questions than most: pause, codi, soft_cot." in found.notes
+    assert "in domain: left out, since they answered other questions than most: pause, codi, soft_cot." in found.notes
     bare = made.run(tmp_path / "bare", SHARES)
     for path in bare.folder.glob("evaluation/*/*.jsonl"):
         path.unlink()

@@ -111,7 +111,7 @@ def test_the_published_hash_identifies_file_and_conversion() -> None:
 def test_a_full_disk_is_said_before_anything_is_fetched(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(catalogue.ASSETS, "fake", replace(shop.asset, installed=10**18))
     monkeypatch.setattr(fetch_module, "fetch", lambda *_: pytest.fail("fetched"))
-    with pytest.raises(CirfError, match=r"^bundled:fake: .* GB are needed in .* GB are free; make room"):
+    with pytest.raises(CirfError, match=r"^bundled:fake: .* GB are needed in .* GB are free; free some space"):
         resolve("bundled:fake")
 
 
@@ -120,7 +120,7 @@ def test_a_disk_that_fills_up_on_the_way_is_one_sentence(shop: Shop, monkeypatch
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(fetch_module, "fetch", full)
-    with pytest.raises(CirfError, match=r"cannot write to the cache .* \(No space left on device\); make room"):
+    with pytest.raises(CirfError, match=r"cannot write to the cache .* \(No space left on device\); free some space"):
         resolve("bundled:fake")
 
 

@@ -492,7 +492,7 @@ def test_a_gradient_that_is_no_number_stops_before_it_is_saved(tiny: Any, tokeni
 
 def test_a_disk_that_takes_no_more_is_one_sentence(tiny: Any, tokenizer: Any, tmp_path: Path) -> None:
     for limit in (20_000, 140_000):  # too little for the weights; enough for them, too little for the optimiser's state
-        model, summary = tiny.build_model(), r"cannot write there, .* make room and run the same command again"
+        model, summary = tiny.build_model(), r"cannot write there, .* free some space and run the same command again"
         with tinyrun.files_no_longer_than(limit), pytest.raises(CirfError, match=summary) as caught:
             finetune(model, tokenizer, _rows(tokenizer), [], TrainingSpec(_section(), "x", [], tmp_path / str(limit), 0))
         assert "\n" not in str(caught.value)

@@ -220,7 +220,7 @@ def test_the_seed_alone_decides_it_and_it_comes_back_as_it_was(tmp_path: Path) -
     torch.manual_seed(1)
     assert torch.equal(before, torch.get_rng_state())  # nobody's random numbers are used up
     assert not torch.equal(Projector(8, 5, 4).net[0].weight, first.net[0].weight)  # type: ignore[arg-type]
-    with pytest.raises(CirfError, match="not there, damaged, or of another model"):
+    with pytest.raises(CirfError, match="missing, damaged, or of another model"):
         read_projector(tmp_path, 8, 5)
     first.save(tmp_path)
     read = read_projector(tmp_path, 8, 5)

@@ -113,7 +113,7 @@ def _data(root: Path, made: dict[str, list[Any]], tests: dict[str, Any]) -> None
     summary: dict[str, Any] = {
         "train": len(made["train"]),
         "leaks": {"svamp": 2},
-        "warnings": ["svamp: 50 test rows were requested, 40 are there"],
+        "warnings": ["svamp: 50 test rows were requested, 40 exist"],
     }
     words = "the coin lee does not flip the coin is it still heads up"
     pair = {"test": "coin_flip-test-60", "train": "coin_flip-train-3", "share": 0.3, "words": words}

@@ -188,7 +188,7 @@ def test_a_card_names_no_folder_of_the_makers_machine(data):
     for place in ("/home", "/data", "~/"):
         assert place not in card
     assert "`base`, fine-tuned on mine" in card and "embeddings of minilm" in card and '"guide": "guide"' in card
-    assert "| mine | rows of the maker's own (train.jsonl) | unknown to `cirf`" in card
+    assert "| mine | the author's own rows (train.jsonl) | unknown to `cirf`" in card
     assert "| rationales | a file, written.jsonl | unknown to `cirf`" in card
 
 

@@ -131,7 +131,7 @@ def test_training_problems_may_join_the_test_and_are_not_trained_on(mirror: Path
     asked = {problem.question for problem in twins.test["multiarith"]}
     assert len(twins.train) == 3 and not asked & {problem.question for problem in twins.train}
     assert load(mirror, {"task": "multiarith", "test": 4, "test_from_train": 50}).report["warnings"] == [
-        "multiarith: 50 test rows of the training split were requested, 5 are there"
+        "multiarith: 50 test rows of the training split were requested, 5 exist"
     ]
 
 
@@ -223,8 +223,8 @@ def test_a_users_file_is_cut_by_the_seed(tmp_path: Path) -> None:
 def test_too_few_rows_is_a_warning(mirror: Path) -> None:
     loaded = load(mirror, {"task": "multiarith", "train": 1000, "test": 200})
     assert loaded.report["warnings"] == [
-        "multiarith: 1000 train rows were requested, 40 are there",
-        "multiarith: 200 test rows were requested, 10 are there",
+        "multiarith: 1000 train rows were requested, 40 exist",
+        "multiarith: 200 test rows were requested, 10 exist",
     ]
 
 

@@ -74,9 +74,9 @@ def make(source: Source) -> AnalysisResult:
     if not rows:
         raise MissingInputError("it needs a run with at least two methods that were evaluated on the same questions")
     if repeated:
-        notes.append("For questions asked several times, right by one alone means right more often by it.")
+        notes.append('For questions asked several times, "right by one alone" means more often right.')
     notes.append("p: of each pair alone, and by Holm's rule for all pairs of its run and domain, or of its run and task.")
-    pairs = Table("pairs", "Methods in pairs on the same questions, all alike.", (*_HEAD, *_PAIR), rows)
+    pairs = Table("pairs", "Pairs of methods on the same questions; each question counts the same.", (*_HEAD, *_PAIR), rows)
     pairs_tasks = Table("pairs_tasks", "The same by task.", (*_HEAD, Column("task", "Task"), *_PAIR), by_task)
     return AnalysisResult((pairs, pairs_tasks) if by_task else (pairs,), pictures, notes)
 

@@ -43,7 +43,7 @@ def left_out(others: Sequence[Point], of: str = "") -> str:
     """A sentence on points that answered other questions than most; ``of``: what they are left out of, if not of all."""
     named = ", ".join(point["method"] for point in others[:_NAMED])
     more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
-    return f"left out{of and f' {of}'}, as having answered other questions than most: {named}{more}."
+    return f"left out{of and f' {of}'}, since they answered other questions than most: {named}{more}."
 
 
 def with_costs(points: Sequence[Point], cost: str) -> tuple[list[Point], str]:
@@ -107,7 +107,7 @@ def make(source: Source) -> AnalysisResult:
         raise MissingInputError("no method was evaluated yet; make the stage `evaluation` first")
     names = model_names(runs)
     pictures: dict[str, str] = {}
-    notes = ["Intervals are of 95 %: of means by the bootstrap over questions within their task, of a task Wilson's."]
+    notes = ["Intervals are 95 %: of means by the bootstrap over questions within their task, of a task Wilson's."]
     groups: dict[tuple[str, str], list[Point]] = {}
     for point in points:
         groups.setdefault((point["backbone"], point["domain"]), []).append(point)
@@ -271,7 +271,7 @@ def _spot(point: Point, cost: str) -> MethodPoint:
 ANALYSIS = Analysis(
     "pareto",
     "Accuracy against cost",
-    "Accuracy against seconds and tokens an answer, in and out of domain. The grey line joins methods not beaten in both.",
+    "Accuracy against seconds and tokens an answer, in and out of domain. The grey line is the Pareto front.",
     "evaluations; for times the stage `latency`",
     make,
     "Figure main tradeoff, Table main-results",

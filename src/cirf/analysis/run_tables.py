@@ -128,8 +128,8 @@ def _semantics(source: Source) -> AnalysisResult:
     ]
     notes = [
         *source.notes(run),
-        f"{book['used']} of {book['size']} codes are used. Labels are by rule unless `cirf label` gave others: reading"
-        " aids, the segments are the truth. Segments are taken at even distances, none is picked by hand.",
+        f"{book['used']} of {book['size']} codes are used. Labels are found by rule unless `cirf label` gave others;"
+        " the segments show what a code means. They are taken at even distances, none is picked by hand.",
     ]
     table = Table("semantics", "Codes, how often they are used, and what their steps share.", _SEMANTICS, rows)
     return AnalysisResult((table,), {}, notes)

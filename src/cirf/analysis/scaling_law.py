@@ -42,7 +42,7 @@ _FITS = (
     Column("intercept", "Intercept", "share"),
     Column("r2", "R²", "number"),
     Column("r2_out", "R², leave-one-out", "number"),
-    Column("p_line", "p, were it a line", "number"),
+    Column("p_line", "p of a line", "number"),
     Column("reading", "Reading"),
 )
 _POINTS = (
@@ -100,7 +100,7 @@ def make(source: Source) -> AnalysisResult:
             f" cost; found {most}"
         )
     notes.append(
-        "Bands are of 95 %, by bootstrap over questions, the same for all points. The p of a line is the probability of residuals"
+        "Bands are 95 %, by bootstrap over questions, the same for all points. The p of a line is the probability of residuals"
         " as large if the truth were a line; a large one does not prove a line. Neither includes the variation between trainings"
         " of a model. Methods of one run share its codes, and some their model, so points are not independent. The law is"
         " the paper's conjecture from pictures; it gives no fit."
@@ -218,11 +218,11 @@ def _reading(row: Mapping[str, Any]) -> str:
 
 def _sentence(backbone: str, domain: str, cost: str, row: Mapping[str, Any]) -> str:
     fits = "unknown, as all accuracies are equal" if row["r2"] is None else f"{row['r2']:.2f}"
-    summary = "of a line unknown" if row["p_line"] is None else f"= {row['p_line']:.2g} were it a line"
+    summary = "unknown" if row["p_line"] is None else f"= {row['p_line']:.2g} for a line"
     predicted = "" if row["r2_out"] is None else f" ({row['r2_out']:.2f} where each point is predicted from the others)"
     return (
         f"{backbone}, {domain}: {100 * row['slope']:+.1f} points a {_UNITS[cost]} (95 % {100 * row['slope_low']:+.1f} to"
-        f" {100 * row['slope_high']:+.1f}), R² {fits}{predicted}, resting on {row['points']} points of {row['models']} models;"
+        f" {100 * row['slope_high']:+.1f}), R² {fits}{predicted}, from {row['points']} points of {row['models']} models;"
         f" p {summary}: {row['reading']}."
     )
 
@@ -262,8 +262,8 @@ def _picture(points: Sequence[Point], line: LinearFit, name: str, title: str, co
 
 ANALYSIS = Analysis(
     "scaling_law",
-    "A law of cost?",
-    "The line that the paper conjectures: accuracy against tokens and time over variants, thresholds and K, with bands of 95 %.",
+    "Scaling law",
+    "The line that the paper conjectures: accuracy against tokens and time over variants, thresholds and K, with 95 % bands.",
     "evaluations of at least four functional methods or runs on one backbone; for times the stage `latency`",
     make,
 )

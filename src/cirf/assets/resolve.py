@@ -275,7 +275,7 @@ def _bundled(asset: Asset, progress: Progress) -> Path:
     except OSError as error:
         raise CirfError(
             f"{PREFIX}{asset.name}: cannot write to the cache {cache_folder()} ({error.strerror or error});"
-            " make room, or name another place with CIRF_CACHE"
+            " free some space, or name another folder with CIRF_CACHE"
         ) from None
     return folder
 
@@ -309,7 +309,7 @@ def _check_space(asset: Asset, downloads: Path) -> None:
     if free < needed:
         raise CirfError(
             f"{PREFIX}{asset.name}: {needed / 1e9:.1f} GB are needed in {cache_folder()} and {free / 1e9:.1f} GB are free;"
-            " make room, or name another place with CIRF_CACHE"
+            " free some space, or name another folder with CIRF_CACHE"
         )
 
 

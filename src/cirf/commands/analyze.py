@@ -83,7 +83,7 @@ def show_analyses(as_json: bool) -> None:
         print(json.dumps([{field: getattr(row, field) for field in fields} for row in rows], indent=2))
         return
     for row in rows:
-        print(f"{row.name}\n    {row.summary}\n    needs: {row.needs}\n    paper: {row.paper or 'beyond it'}")
+        print(f"{row.name}\n    {row.summary}\n    needs: {row.needs}\n    paper: {row.paper or 'not in it'}")
 
 
 def analyze(folder: Path, asked: Sequence[str], paper: bool, as_json: bool) -> None:

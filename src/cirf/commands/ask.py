@@ -189,7 +189,7 @@ def _encode(folder: Path, text: str, choices: Sequence[str], as_json: bool) -> N
     recipe = open_run(folder)
     where = folder / f"codebook-{recipe.codebook.codes}"
     if not where.is_dir():
-        raise CirfError(f"{where}: the codebook is not there yet; run `cirf run` first")
+        raise CirfError(f"{where}: there is no codebook yet; run `cirf run` first")
     book = Codebook.load(where)
     if (where / "recipe.yaml").is_file():
         recipe = load(str(where / "recipe.yaml"))  # the run's may have changed since

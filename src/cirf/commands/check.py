@@ -165,11 +165,11 @@ def _notes(made: dict[str, Any], recipe: Recipe) -> list[str]:
     for name, row in made["tasks"].items():
         if row["decimal_commas"]:
             notes.append(
-                f"{name}: numbers have decimal commas, so 1.350,5 is read as 1350.5, and results and answers are so written"
+                f"{name}: numbers have decimal commas, so 1.350,5 is read as 1350.5, and results and answers are written that way"
             )
         if row["usable"] and row["share_results_empty"] > _MOSTLY_EMPTY and recipe.results.by != "none":
             share = f"{row['share_results_empty']:.0%} of the steps have no result"
-            notes.append(f"{name}: {share}, so a trace says little; let the steps say what they find, or set results.by=file")
+            notes.append(f"{name}: {share}, so a trace says little; write in each step what it finds, or set results.by=file")
         if row["unread"] > _FEW_UNREAD * row["problems"]:
             written = "1.996,25" if row["decimal_commas"] else "1,996.25"
             notes.append(

@@ -221,7 +221,7 @@ def print_estimate(made: dict[str, Any]) -> None:
             work = f"{work} after {trials}" if row["updates"] else trials
         print(
             f"{name}: {row['rows']:,} rows, {work}, {row['target_tokens_mean']} target tokens a row;"
-            f" about {in_hours(row['training_seconds'])} on this machine, {row['memory_gib']} GiB of memory,"
+            f" about {in_hours(row['training_seconds'])} at the present load, {row['memory_gib']} GiB of memory,"
             f" {row['disk_gib']} GiB of disk"
         )
     if len(trained := made.get("methods", {})) > 1:
@@ -233,7 +233,7 @@ def print_estimate(made: dict[str, Any]) -> None:
             "raise finetune.gradient_accumulation_steps by the same factor"
         )
     for name, row in made.get("by_reward", {}).items():
-        answers = f"{row['answers']:,} sampled answers at least in {row['updates']:,} updates"
+        answers = f"{row['answers']:,} sampled answers or more in {row['updates']:,} updates"
         print(f"{name}: trained by reward with {answers}; about {row['memory_gib']} GiB of memory")
     planned = made.get("updates", [])
     for each in planned:  # usually one for all methods
@@ -242,7 +242,7 @@ def print_estimate(made: dict[str, Any]) -> None:
     if "asks" in made:
         asks = made["asks"]
         models = f"{asks['models']} model{'s' if asks['models'] != 1 else ''}"
-        print(f"{asks['questions']:,} questions go to {models}; what follows depends on their answers")
+        print(f"{asks['questions']:,} questions go to {models}; the later stages depend on their answers")
     elif not made.get("methods") and not made.keys() & {"prepared", "by_reward"}:
         trains = any(row["stage"].startswith(("models/", "trials/")) for row in made["stages"])
         print("nothing is left to train" if trains else "nothing is trained")

@@ -238,7 +238,7 @@ def _of_run(folder: Path, methods: Sequence[str]) -> AnsweringModel:
         if method.trained:
             model = Path(recipe.models.get(method.learner, folder / "models" / method.learner))
             if not (model / "config.json").is_file():
-                raise CirfError(f"{model}: the model of {name} is not there yet; finish the run, or name others with --method")
+                raise CirfError(f"{model}: the model of {name} is not trained yet; finish the run, or name others with --method")
             saved[method.learner] = str(model.resolve())
     served = {name: endpoint for name, endpoint in recipe.evaluate.endpoints.items() if name in chosen}
     recipe = _asking(_untrained(recipe, folder), served).model_copy(update={"methods": chosen, "models": saved})

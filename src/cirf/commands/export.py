@@ -149,7 +149,7 @@ def rows(run: Path, trainer: str, out: Path, name: str, as_json: bool) -> None:
     made = f"compressed/{name}" if method.pruning else "traces" if method.functional else "segments"
     done = up_to_date(run)
     if not (run / made).is_dir() or (done is not None and made not in done):
-        raise CirfError(f"{run / made}: not there, or not by the current recipe; `cirf run RECIPE --until {made}` makes it")
+        raise CirfError(f"{run / made}: missing, or not by the current recipe; `cirf run RECIPE --until {made}` makes it")
     begun = load_start(context, method, None)
     tokenizer, new_ids = begun.tokenizer, begun.new_ids
     template = tokenizer.chat_template

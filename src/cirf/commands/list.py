@@ -86,7 +86,7 @@ def tasks(as_json: bool) -> None:
         rows.append(made)
     if not as_json:
         rows = [row | {"answer": _briefly(row["answers"]), "splits": ", ".join(row["splits"])} for row in rows]
-    _show(rows, as_json, ("name", "title", "answer", "source", "splits", "version", "summary"))
+    _show(rows, as_json, ("name", "title", "answer", "source", "splits", "summary"))
 
 
 def _briefly(kinds: Sequence[str]) -> str:
@@ -174,8 +174,8 @@ def env(as_json: bool) -> None:
         if isinstance(value, dict):
             print(f"{key}:")
             for inner, text in value.items():
-                print(f"  {inner:32} {text}")
+                print(f"  {inner:36} {text}")
         elif isinstance(value, list):
             print(f"{key}:", *(value or ["none"]), sep="\n  ")
         else:
-            print(f"{key:34} {value}")
+            print(f"{key:38} {value}")

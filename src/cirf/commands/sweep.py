@@ -273,7 +273,7 @@ def _part_of(run: Run, planned: SweepPlan) -> str:
 
 
 def _print_parts(rows: Sequence[Mapping[str, Any]]) -> None:
-    """A line a part, and their sum: runs, requested stages, and how many are done, to be taken over and to be made."""
+    """A line a part, and their sum: runs, requested stages, and how many are done, to be reused and to be made."""
 
     def line(name: str, chosen: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
         count = Counter(state for row in chosen for state in row["stages"].values())
@@ -282,7 +282,7 @@ def _print_parts(rows: Sequence[Mapping[str, Any]]) -> None:
     parts = list(dict.fromkeys(row["part"] for row in rows))
     lines = [line(part, [row for row in rows if row["part"] == part]) for part in parts]
     totals = [None, line("in all", rows)] if len(parts) > 1 else []
-    print_table(("part", "runs", "stages\nasked for", "done", "to take\nover", "to make"), [*lines, *totals])
+    print_table(("part", "runs", "stages\nasked for", "done", "to\nreuse", "to make"), [*lines, *totals])
 
 
 Content = Mapping[str, str] | str

@@ -161,7 +161,7 @@ def segments(facts: Facts) -> list[Choice]:
     few = "2 steps or more" if "function" in facts.found.rules else "2 to 10 steps"
     chosen = [Choice("segments.by", facts.by, f"cuts {counts}; {facts.few_steps:.0%} have {few}")]
     if facts.through_options >= OPTION_BY_OPTION:
-        why = f"{facts.through_options:.0%} of the rationales go through the options one by one: one step, not one an option"
+        why = f"{facts.through_options:.0%} of the rationales go through the options one by one: one step for all of them"
         chosen.append(Choice("segments.options", "together", why))
     return chosen
 
@@ -172,7 +172,7 @@ def embeddings(facts: Facts) -> list[Choice]:
         return []
     chosen = [Choice("embeddings.choices", "mask", "a token should not encode the option of a step")]
     if facts.through_options >= OPTION_BY_OPTION:
-        chosen.append(Choice("embeddings.closing", "drop", "else closing lines give last steps their own token"))
+        chosen.append(Choice("embeddings.closing", "drop", "else last steps get tokens of their own, for their closing lines"))
     return chosen
 
 
@@ -186,7 +186,9 @@ def codebook(steps: int, guessed: bool = False) -> Choice:
 def results(facts: Facts) -> list[Choice]:
     share = f"{facts.found.calculated:.0%} of the steps calculate"
     if facts.found.calculated < CALCULATING:
-        return [Choice("results.by", "rule", f"read from the steps; {1 - facts.found.share_results_empty:.0%} have one")]
+        return [
+            Choice("results.by", "rule", f"read from the steps by rule; {1 - facts.found.share_results_empty:.0%} have a result")
+        ]
     return [Choice("results.working", "keep", f"{share}, and a small model calculates better if it writes 48/2=24 than 24")]
 
 
@@ -218,7 +220,7 @@ def finetune(rows: int, parameters: int | None, model: str, room: Room | None = 
         rate = next((rate for below, rate in LEARNING_RATES if parameters < below), LEARNING_RATE_ELSE)
         size = f"for {in_words(parameters)} parameters; smaller models take a higher one"
     chosen = [
-        Choice("finetune.adaptation", "lora", "adapters need a fraction of the memory; the saved model is whole"),
+        Choice("finetune.adaptation", "lora", "adapters need a fraction of the memory; they are merged into the saved model"),
         Choice("finetune.lora", {"rank": RANK, "alpha": 2 * RANK}, "learns faster than the paper's 128 and 32 in few updates"),
         Choice("finetune.epochs", "auto", f"{rows:,} rows: {made.passes:g} passes, {made.updates:,} updates"),
         Choice("finetune.batch_size", batch, f"rows a forward pass; {small}"),
@@ -266,7 +268,7 @@ def budget(found: TaskCheck) -> Choice:
     """How many functional tokens an answer may have: one more than any row. A model that looks for a result that fits goes on
     until it is truncated; closed there, it still gives an answer."""
     most = found.steps_longest
-    why = f"the longest trace has {most} functional tokens; one that would go on after {most + 1} is closed"
+    why = f"the longest trace has {most} functional tokens; a longer one is closed after {most + 1}"
     return Choice("variants", {METHODS[0]: {"settings": {"budget": most + 1}}}, why)
 
 

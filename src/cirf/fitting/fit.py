@@ -117,10 +117,10 @@ def name_of(file: str) -> str:
 
 def _header(facts: Facts, file: str) -> list[str]:
     return [
-        f"Fitted by `cirf init` to {scalar(PurePath(file).name)}: {facts.rows:,} questions, {facts.found.usable:,} with a "
+        f"Written by `cirf init` for {scalar(PurePath(file).name)}: {facts.rows:,} questions, {facts.found.usable:,} with a "
         "rationale to learn from.",
         "Each value has its reason next to it; `cirf recipes --schema` lists all other keys.",
-        "Next: `cirf run FILE --dry-run` says what it takes, `cirf run FILE` trains and compares, `cirf ask` uses the model.",
+        "Next: `cirf run FILE --dry-run` estimates time and memory, `cirf run FILE` trains and compares, `cirf ask` answers.",
     ]
 
 
@@ -131,7 +131,7 @@ def _problems(facts: Facts, recipe: Recipe, parameters: int | None) -> list[Choi
     tested = choices.test_share(facts.rows)
     chosen = [
         Choice("name", name, "from the file's name; the run is in runs/NAME"),
-        Choice("methods", choices.METHODS, "functional tokens; prose, the accuracy to reach; answers alone, the one to beat"),
+        Choice("methods", choices.METHODS, "functional tokens; prose, the accuracy to reach; bare answers, the accuracy to beat"),
         Choice("backbone.model", recipe.backbone.model, size),
     ]
     if recipe.problems.data is not None:
@@ -145,7 +145,7 @@ def _problems(facts: Facts, recipe: Recipe, parameters: int | None) -> list[Choi
         choices.held_out(facts.rows, int(tested.value)),
         Choice("problems.tasks.0.task", "jsonl", "rows of your own"),
         Choice("problems.tasks.0.name", name, "in tables"),
-        Choice("problems.tasks.0.train_file", entry.train_file, "as given; the test is cut from it"),
+        Choice("problems.tasks.0.train_file", entry.train_file, "as given; test rows are held out from it"),
         *([Choice("problems.tasks.0.columns", entry.columns, "as --columns said")] if entry.columns else []),
         choices.answer(facts),
         tested,
@@ -194,7 +194,7 @@ def _notes(facts: Facts, file: str, model: str, parameters: int | None, rows: in
     if not facts.bare and facts.found.share_results_empty > MOSTLY_EMPTY:
         notes.append(
             f"{file}: {facts.found.share_results_empty:.0%} of the steps have no result, so traces say little; "
-            "let the steps say what they find"
+            "write in each step what it finds"
         )
     if parameters is None:
         rate = recipe.finetune.learning_rate

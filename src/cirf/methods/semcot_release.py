@@ -54,4 +54,4 @@ class Placeholders(ReleaseForm):
 
     def caveats(self) -> tuple[str, ...]:
         n, answered = self.settings.n, self.count(training=False)
-        return () if answered == n else (f"asked with {answered} and trained with {n} {self.places}: never seen in training",)
+        return () if answered == n else (f"trained with {n} {self.places}, but answers with {answered}",)

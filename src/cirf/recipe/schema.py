@@ -61,7 +61,7 @@ class Architecture(Section):
 class Backbone(Section):
     model: str = key("bundled:smollm2-135m-instruct", "The language model: a hub id, a folder, or bundled:NAME (see `cirf env`).", paper="A.2 Backbone models")
     revision: str | None = key(None, "Branch, tag or commit on the hub; null: the default branch.")
-    dtype: Literal["bfloat16", "float32", "float16"] = key("bfloat16", "Number format of the weights when generating. A processor that multiplies 16 bits no faster computes in float32 with them.")
+    dtype: Literal["bfloat16", "float32", "float16"] = key("bfloat16", "Number format of the weights when generating. On a processor without fast 16-bit products they are computed in float32.")
     device: str = key("auto", "auto (cuda, then mps, then cpu) or a torch device.")
     attn_implementation: Literal["auto", "sdpa", "eager", "flash_attention_2"] = key("auto", "Attention kernel; auto: what transformers picks, on a CPU plain attention to train on short rows and grouped queries to answer, where these are faster.")
     threads: Positive | None = key(None, "CPU threads of torch; null: one for each core that other processes leave free when the command starts, or OMP_NUM_THREADS.", le=1024)
@@ -156,7 +156,7 @@ class Teacher(RequestSettings):
     samples: Positive = key(1, "Most answers of one model to one question; another one is requested while too few are right and can be cut into steps.", unit="answers")
     ask: Literal["needed", "all"] = key("needed", "Ask for samples one after the other until per_problem of them are usable, or for all of them.")
     temperature: float = key(0.7, "Sampling temperature.", paper="Table hyper-parameters, Step 1", ge=0)
-    top_p: Fraction = key(0.95, "Nucleus of sampling.", paper="Table hyper-parameters, Step 1")
+    top_p: Fraction = key(0.95, "Top-p of nucleus sampling.", paper="Table hyper-parameters, Step 1")
     max_tokens: Positive = key(4096, "Cap of a rationale.", unit="tokens", paper="Table hyper-parameters, Step 1")
 
 
@@ -174,10 +174,10 @@ class Segments(Section):
     options: Literal["each", "together"] = key("each", "A rationale that goes through the options of its question one by one: one step per option, or one step for all of them before the conclusion; then there are fewer functional tokens, and none for single options.")
     min_characters: Positive = key(20, "by: function: a shorter step is joined to a neighbour.", unit="characters")
     max_characters: int = key(600, "by: function: a longer step is cut at a sentence end, or at a blank.", unit="characters", ge=40)
-    redundant: Literal["keep", "drop"] = key("keep", "Steps of a rationale cut by function that repeat earlier ones, or come after its answer is settled: kept, or left out, except the last conclusion. The report of the stage says how many tokens of which function went, and how likely the backbone finds the answers with and without them.")
+    redundant: Literal["keep", "drop"] = key("keep", "Steps of a rationale cut by function that repeat earlier ones, or come after its answer is settled: kept, or left out, except the last conclusion. The stage's report counts the tokens left out by function, and gives the log-likelihood of the answers with and without them.")
     adjacent: Literal["each", "merge"] = key("each", "Adjacent steps of one code: one functional token each, or one for all, with the last non-empty result.")
     minimum: Positive = key(1, "Fewest steps a rationale may have; others are dropped and counted.", unit="steps")
-    maximum: Positive | None = key(None, "Most steps a rationale may have; others are dropped and counted. Null: 32, and 1,000 of one cut by function.", unit="steps")
+    maximum: Positive | None = key(None, "Most steps a rationale may have; others are dropped and counted. Null: 32, or 1,000 if it is cut by function.", unit="steps")
 
     def most(self, rule: str) -> int:
         """The most steps of a rationale that a rule cut."""
@@ -222,7 +222,7 @@ class Codebook(Section):
     reuse: str | None = key(None, "A saved codebook folder to use instead of training one (same embedding model and same width).")
     size: Positive | Literal["auto"] = key(64, "K: number of functional tokens. auto: the one of `sizes` with which a short training of cirf_full answers most held-out questions correctly (see `size_trials`).", unit="codes", paper="A.2: 32, 64, 128 or 256 by validation accuracy")
     size_trials: SizeTrials = key(SizeTrials(), "size: auto: the trial of each candidate.")
-    chosen: bool = key(False, "Set by a run in its own recipe if `size` was auto: `size` is then the chosen value, chosen again if its inputs change.")
+    chosen: bool = key(False, "Leave at false: a run sets it in its own recipe if `size` was auto; `size` is then the chosen value, chosen again if its inputs change.")
     sizes: tuple[Positive, ...] = key((), "Further sizes of codebooks to build, to compare their use and errors; `size` is the one trained with, or chosen among them.", unit="codes", paper="Table hyper-parameters, Step 3")
     dimension: Literal["backbone"] | Positive = key("backbone", "Width of a code; it must be the backbone's.", paper="Table hyper-parameters, Step 3")
     representation: Literal["mean_centered", "raw", "question_centered", "random"] = key("mean_centered", "What is quantised: segment minus the mean of its rationale, the bare segment, segment minus question, or noise.", paper="eq. 5; C")
@@ -264,7 +264,7 @@ class ResultWriter(RequestSettings):
     endpoints: tuple[Endpoint, ...] = key((), "The servers to ask; all must have the same model.", paper="3.3")
     prompt: str | None = key(None, "Text file with the prompt; {question}, {answer}, {steps} and {count} are replaced. Null: the shipped one.", paper="3.3")
     temperature: float = key(0.2, "Sampling temperature.", paper="Table hyper-parameters, Step 2", ge=0)
-    top_p: Fraction = key(0.9, "Nucleus of sampling.", paper="Table hyper-parameters, Step 2")
+    top_p: Fraction = key(0.9, "Top-p of nucleus sampling.", paper="Table hyper-parameters, Step 2")
     max_tokens: Positive = key(2048, "Cap of an answer.", unit="tokens", paper="Table hyper-parameters, Step 2")
 
 
@@ -340,7 +340,7 @@ class Finetune(Section):
     min_well_formed: Fraction = key(0.1, "End a training early, with a warning, where a smaller share of its answers to held-out questions is well-formed after the first epoch, or the first by which a third of the training is done; 0: never.")
     functional_token_loss_weight: float = key(1.0, "Weight of a functional token in the loss; every other target has weight 1.", gt=0)
     max_grad_norm: float = key(1.0, "Largest norm of a gradient.", paper="Table hyper-parameters, Step 4", gt=0)
-    bf16: bool = key(True, "Compute in bfloat16; master weights stay float32. A processor that multiplies bfloat16 no faster computes in float32.", paper="A.2")
+    bf16: bool = key(True, "Compute in bfloat16; master weights stay float32. On a processor without fast bfloat16 products: float32.", paper="A.2")
     gradient_checkpointing: bool = key(False, "Recompute activations in the backward pass: slower, less memory.")
     max_length: Positive = key(1024, "A longer row is dropped and counted.", unit="tokens")
     group_by_length: bool = key(True, "Put rows of similar length in one batch.")
@@ -394,7 +394,7 @@ class Reward(Section):
     draws: Positive = key(4, "Most draws of questions for one update, up to twice as many at once; then it uses what there is.")
     choose: Literal["uniform", "success"] = key("uniform", "uniform: all training questions in turn, in another order in each pass. success: prefer those answered right about half the time so far.")
     temperature: float = key(1.0, "Temperature of the sampled answers.", gt=0)
-    top_p: Fraction = key(1.0, "Nucleus of the sampled answers; on a CPU 0.999 is faster with a large vocabulary.")
+    top_p: Fraction = key(1.0, "Top-p of the sampled answers; on a CPU 0.999 is faster with a large vocabulary.")
     max_completion_length: Positive | None = key(None, "Cap of a sampled answer; null: that of the evaluation.", unit="tokens")
     mask_truncated_completions: bool = key(False, "Leave truncated answers out; else they are trained on as wrong ones.")
     loss_type: Literal["dr_grpo", "grpo", "bnpo", "dapo"] = key("dr_grpo", "Divisor of a token's loss, as in TRL: dr_grpo: answers times the cap; grpo: answers times the answer's tokens; bnpo, dapo: all tokens of the update.")
@@ -419,7 +419,7 @@ class SampledAnswers(Section):
 
     runs: int = key(0, "Sampled runs besides the greedy one, each with its own seed; 0: none.", ge=0)
     temperature: float = key(0.7, "Temperature of these runs.", paper="Table hyper-parameters, Step 5", gt=0)
-    top_p: Fraction = key(0.95, "Nucleus of these runs.", paper="Table hyper-parameters, Step 5")
+    top_p: Fraction = key(0.95, "Top-p of these runs.", paper="Table hyper-parameters, Step 5")
 
 
 class Voting(Section):
@@ -428,14 +428,14 @@ class Voting(Section):
     votes: tuple[Positive, ...] = key((), "Numbers of votes to answer by; empty: none. The largest is drawn, the smaller ones are parts of it.", unit="votes")
     method: str = key("cirf_full", "The method that votes. Votes are compared with one answer of the recipe's sft_cot or cot.")
     temperature: float = key(0.7, "Temperature of a vote.", gt=0)
-    top_p: Fraction = key(0.95, "Nucleus of a vote.")
+    top_p: Fraction = key(0.95, "Top-p of a vote.")
     problems: Positive | None = key(None, "Test problems per task to vote on, the first ones; null: all.", unit="problems")
 
 
 class Probes(Section):
     """Answers after perturbed thoughts or functional tokens."""
 
-    kinds: tuple[Literal["drop", "shuffle", "swap"], ...] = key((), "What is done to them: drop them, shuffle them within a question, give each question those of another. Empty, and truncate too: no probes.")
+    kinds: tuple[Literal["drop", "shuffle", "swap"], ...] = key((), "What is done to the vectors or functional tokens: drop them, shuffle them within a question, swap them with another question's. Empty, and truncate too: no probes.")
     truncate: tuple[Whole, ...] = key((), "Keep only the first k of them, once for each k.")
     results: Literal["follow", "keep"] = key("follow", "Results in a trace: each goes with its functional token, or all stay in their places and only the tokens are perturbed.")
 
@@ -448,18 +448,18 @@ class Probes(Section):
 class Evaluate(Section):
     protocol: Literal["own", "quick", "full", "paper"] = key("own", "own: as the keys say. Any other sets temperature, top_p, runs, sampled and every task's number of test problems, overriding these keys. quick: the first 50, greedy; full: all, greedy and in three sampled runs; paper: the first 200 (MultiArith 180) of tasks with training rows and 500 of the others, three sampled runs.", paper="A.2 Inference Settings")
     temperature: float = key(0.0, "0: greedy; else sampled.", paper="Table hyper-parameters, Step 5", ge=0)
-    top_p: Fraction = key(1.0, "Nucleus of sampling.", paper="Table hyper-parameters, Step 5")
+    top_p: Fraction = key(1.0, "Top-p of nucleus sampling.", paper="Table hyper-parameters, Step 5")
     runs: Positive = key(1, "Runs of a sampled evaluation, each with its own seed.", paper="A.2 Inference Settings")
     sampled: SampledAnswers = key(SampledAnswers(), "Where the evaluation is greedy: additional sampled runs, reported on their own.")
     voting: Voting = key(Voting(), "Answers by majority.")
-    probes: Probes = key(Probes(), "Perturbations of a method's thoughts or functional tokens, to test whether answers depend on them. Always greedy.")
+    probes: Probes = key(Probes(), "Perturbations of a method's vectors or functional tokens, to test whether answers depend on them. Always greedy.")
     batch_size: Positive = key(32, "Problems decoded at once; accuracy only, never latency. With engine vllm, 512 or more keep a GPU busy.", unit="problems")
     engine: Literal["transformers", "vllm"] = key("transformers", "The engine of evaluations, votes and the samples of cirf_self; never of latency. vllm: vLLM in this process (pip install 'cirf[vllm]'). Methods that reason in vectors are always decoded by transformers; the report names the engine of each method.")
     endpoints: dict[str, Endpoint] = key({}, "OpenAI-compatible servers that answer for methods, by the name in tables: {cot_70b: {url: 'http://localhost:8000/v1', model: served-name}}. Evaluations and votes only: such methods are not timed or probed.")
-    max_unanswered_share: Fraction = key(0.05, "Largest share of a task's questions that a server of endpoints may refuse, or not answer after all retries. They count as wrong and unparsed, and their rows say why; above it the evaluation stops. The same of votes.")
+    max_unanswered_share: Fraction = key(0.05, "Largest share of a task's questions that a server of endpoints may refuse, or not answer after all retries. They count as wrong and unparsed, and their rows say why; above it the evaluation stops. The same holds for votes.")
     max_new_tokens: Positive = key(512, "Most tokens of a method that writes prose.", unit="tokens")
     max_trace_tokens: Positive = key(128, "Most tokens of a functional trace, on top of the task's own cap for the answer.", unit="tokens")
-    max_completion_tokens: Positive | None = key(None, "One budget for every method, reasoning and answer together: no answer has more tokens, functional tokens, results and thoughts in vectors counted, prompts with their pauses not. Larger caps (max_new_tokens, max_trace_tokens, a task's own) are lowered to it. Null: each method has its caps.", unit="tokens", paper="A.3: 512 for MATH-500")
+    max_completion_tokens: Positive | None = key(None, "One budget for every method, reasoning and answer together: no answer has more tokens, with functional tokens, results and vectors counted, and pauses in the prompt not. Larger caps (max_new_tokens, max_trace_tokens, a task's own) are lowered to it. Null: each method has its caps.", unit="tokens", paper="A.3: 512 for MATH-500")
     check_questions: int = key(50, "Held-out questions (problems.validation) that each trained model answers right after its training: whether its answers are well-formed, end, and are better than the most frequent answer. Faults give warnings in the log and at the top of the report; 0: no check.", unit="problems", ge=0)
     latency_questions: int = key(20, "Problems per task timed one at a time, all methods in turn; 0: none.", unit="problems", paper="A.2 Inference Settings", ge=0)
     latency_runs: Positive = key(1, "If answers are sampled: how often each of these problems is timed, each time with another draw, for a mean ± standard deviation over the runs.", paper="A.2 Inference Settings: 3")
@@ -492,7 +492,7 @@ class Recipe(Section):
 
     name: str = key(..., "The experiment's name; also the run folder's, unless --out says otherwise.", pattern=f"^{NAME}$")
     notes: str = key("", "The reason for the values.")
-    seed: int = key(1, "Seed of every draw.", ge=0, le=2**32 - 1)
+    seed: int = key(1, "Seed of everything that is drawn at random.", ge=0, le=2**32 - 1)
     methods: tuple[str, ...] = key(("cirf_full", "direct_sft", "cot"), "What to compare: methods (see `cirf methods`), variants, or the path of a Python file, ending in .py, that defines METHOD.", min_length=1)
     variants: dict[str, Variant] = key({}, "Settings of methods, and methods of your own, by the name they have in tables: {pause_10: {method: pause, settings: {n: 10}}}. Every name in `methods` that is not a method must be defined here.")
     models: dict[str, str] = key({}, "Folders of saved models to evaluate instead of training them, by method: {cirf_full: runs/mine/models/cirf_full}.")

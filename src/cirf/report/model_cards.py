@@ -41,7 +41,7 @@ def _task(entry: Mapping[str, Any]) -> DataSource:
     task, name = entry["task"], entry.get("name") or entry["task"]
     if task == JSONL or task.endswith(OWN) or task not in TASKS:
         files = [PurePath(entry[key]).name for key in ("train_file", "test_file") if entry.get(key)]
-        return DataSource(name, f"rows of the maker's own ({', '.join(files)})" if files else "rows of the maker's own", "")
+        return DataSource(name, f"the author's own rows ({', '.join(files)})" if files else "the author's own rows", "")
     known = get(task)
     if known.hub is None:
         return DataSource(name, f"{known.title}: problems made by `cirf`", known.licence)

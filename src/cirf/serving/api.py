@@ -344,5 +344,5 @@ def _how(request: ChatRequest, served: ServedModel) -> BatchSettings:
 
 
 def _too_long(found: str, most: int) -> Refusal:
-    message = f"the conversation has {found} tokens, the longest that can be answered has {most}; send less"
+    message = f"the conversation has {found} tokens, the limit is {most}; send less"
     return Refusal(400, message, "context_length_exceeded", "messages")

@@ -57,7 +57,7 @@ class Message(BaseModel):
         try:
             self.plain["content"].encode()
         except UnicodeEncodeError:
-            raise ValueError("the text holds half a character (a lone surrogate); send whole ones") from None
+            raise ValueError("the text holds half a character (a lone surrogate); send complete characters") from None
         return self
 
 

@@ -167,7 +167,7 @@ class Guard:
             except Refusal:
                 raise
             except Exception:  # unexpected, and the application's own handler is not active yet
-                _log.exception("a request could not be looked at")
+                _log.exception("a request could not be checked")
                 raise Refusal(500, "the server could not answer; its log says more", "internal_error") from None
             if given is not None:
                 await self._app(scope, _replay(given, receive), sending)

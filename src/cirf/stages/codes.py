@@ -172,7 +172,9 @@ def choose(context: Context, sizes: Sequence[int], work: Path) -> dict[str, Any]
     write_atomic(work / "sizes.json", to_json({"chosen": best["size"], "sizes": rows}))
     curve = ", ".join(f"K = {row['size']}: {row['accuracy']:.1%}" for row in rows)
     low, high = best["interval"]
-    note = f"K = {best['size']} of {curve} right of {best['n']} held-out questions (its 95 % interval {low:.1%} to {high:.1%})"
+    note = (
+        f"chose K = {best['size']} (95 % interval {low:.1%} to {high:.1%}); accuracy on {best['n']} held-out questions: {curve}"
+    )
     return {"rows": len(rows), "notes": [note]}
 
 

@@ -66,7 +66,7 @@ class Context:
         """A finished stage's report."""
         path = self.folder.folder(stage) / name
         if (loaded := load_object(path)) is None:
-            raise CirfError(f"{path}: not there; remove the folder {path.parent} and run again")
+            raise CirfError(f"{path}: missing; remove the folder {path.parent} and run again")
         return loaded
 
     def asked(self, what: str) -> RowLog:

@@ -77,7 +77,7 @@ def _check_trainings(context: Context, stages: Sequence[StagePlan], source: str 
         check_vectors(model)
     except CirfError as error:
         raise CirfError(
-            f"backbone.model: {source} cannot reason in vectors, as {', '.join(given)} would have it ({error}); use another "
+            f"backbone.model: {source} cannot reason in vectors, as {', '.join(given)} must ({error}); use another "
             "backbone, or another method"
         ) from None
 
@@ -108,8 +108,8 @@ def check_saved(name: str, folder: Path, recipe: Recipe) -> None:
         raise CirfError(f"models.{name}: {folder} is not a model folder (no config.json)")
     count = vectors_of(folder)
     if count != method.latents:
-        thinks = f"thinks in {count} vectors" if count else "does not think"
-        raise CirfError(f"models.{name}: {folder} {thinks} before it answers, and {name} as set here in {method.latents}")
+        thinks = f"reasons in {count} vectors" if count else "reasons in no vectors"
+        raise CirfError(f"models.{name}: {folder} {thinks} before it answers, but {name} of this recipe in {method.latents}")
     _check_trained_as(method, folder)
     if not method.functional:
         return

@@ -344,7 +344,7 @@ def load(context: Context, source: Path | str) -> tuple[Any, Any]:
     from cirf.lm import backbone
 
     if Path(source).is_absolute() and not Path(source).exists():
-        raise CirfError(f"{source}: the model is not there; run `cirf run` again")
+        raise CirfError(f"{source}: the model is missing; run `cirf run` again")
     tokenizer = backbone.load_tokenizer(source, context.recipe.backbone)
     model = backbone.load_model(source, context.recipe.backbone, training=None)
     settle(model, context.recipe.backbone.attn_implementation)

@@ -203,7 +203,7 @@ def share_files(source: Path, target: Path, files: Mapping[str, str]) -> None:
             link_or_copy(source / name, target / name)
             found = hash_file(target / name)
         except FileNotFoundError:
-            raise CirfError(f"{source / name}: not there, though the stage's record names it") from None
+            raise CirfError(f"{source / name}: missing, though the stage's record names it") from None
         if found != digest:
             raise CirfError(f"{source / name}: changed since the stage was made")
 

@@ -81,4 +81,4 @@ def read_by(stage: StagePlan) -> list[StagePlan]:
 def damage(folder: RunFolder, name: str, files: Sequence[str]) -> str:
     """The first of a stage's damaged files, and how many more there are."""
     more = f" (and {len(files) - 1} more of this stage)" if len(files) > 1 else ""
-    return f"{folder.folder(name) / files[0]}{more}: gone, or not as it was written"
+    return f"{folder.folder(name) / files[0]}{more}: missing or changed"

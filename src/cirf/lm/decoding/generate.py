@@ -106,7 +106,7 @@ def generate(
     outputs: dict[int, Output] = {}
     sets = [[order[place] for place in places] for places in batches(model, [encoded[i] for i in order])]
     for batch in [own[start : start + batch_size] for own in sets for start in range(0, len(own), batch_size)]:
-        with enough(f"no memory to decode {len(batch)} prompts at once; lower evaluate.batch_size"):
+        with enough(f"out of memory with {len(batch)} prompts at once; lower evaluate.batch_size"):
             written = _decode(model, [encoded[i] for i in batch], cap, stops, decoding, [draws[i] for i in batch])
         outputs |= {i: output_of(tokenizer, ids, stops) for i, ids in zip(batch, written, strict=True)}
     return [outputs[i] for i in range(len(prompts))]
@@ -119,7 +119,7 @@ def continue_generation(
     model's own: they are part of its output, and of its cap. ``CirfError``: no memory for the batch."""
     stops = stop_ids(model, tokenizer)
     left = max(1, cap - min(map(len, written)))
-    with enough(f"no memory to decode {len(written)} prompts at once; lower evaluate.batch_size"):
+    with enough(f"out of memory with {len(written)} prompts at once; lower evaluate.batch_size"):
         made = _generate(model, begun.prompts, left, stops, begun=begun)
     return [output_of(tokenizer, [*before, *ids][:cap], stops) for before, ids in zip(written, made, strict=True)]
 
@@ -168,7 +168,7 @@ def sample_many(
     ids, stops = encode(tokenizer, prompt), stop_ids(model, tokenizer)
     draws = [draw(decoding.seed, prompt, number) for number in range(first, first + count)]
     shared = replace(decoding, prefixes=SharedPrompts(model, decoding.prefixes))
-    with enough(f"no memory to draw {count} answers at once; ask for fewer votes"):
+    with enough(f"out of memory with {count} sampled answers at once; ask for fewer votes"):
         written = _decode(model, [ids] * count, cap, stops, shared, draws)
     return [output_of(tokenizer, own, stops) for own in written]
 
@@ -188,7 +188,7 @@ def follow(
     the seed of ``decoding``: it is the answer that `sample_many` gives. ``on_step`` may end rows before their time; ``cap`` is
     for those that it does not. ``CirfError``: no memory for the batch.
     """
-    with enough(f"no memory to decode {len(prompts)} prompts at once; send shorter ones, or fewer"):
+    with enough(f"out of memory with {len(prompts)} prompts at once; send shorter ones, or fewer"):
         _decode(model, prompts, cap, stop_ids(model, tokenizer), decoding, draws, on_step)
 
 

@@ -49,5 +49,5 @@ def disk_errors(folder: Path) -> Iterator[None]:
         ):
             free = shutil.disk_usage(next(place for place in (folder, *folder.parents) if place.exists())).free
             room = f"{free / 1e6:,.0f} MB are free ({(words or type(error).__name__).splitlines()[0][:80]})"
-            raise CirfError(f"{folder}: cannot write there, {room}; make room and run the same command again") from error
+            raise CirfError(f"{folder}: cannot write there, {room}; free some space and run the same command again") from error
         raise

@@ -35,7 +35,7 @@ class SelfSettings(TraceSettings):
     of: str = key("cirf_full", "The method of functional tokens whose trained model is sampled.")
     samples: Positive = key(4, "Samples of every training question.")
     temperature: float = key(0.7, "Temperature of a sample.", gt=0)
-    top_p: Fraction = key(0.95, "Nucleus of a sample.")
+    top_p: Fraction = key(0.95, "Top-p of a sample.")
     keep: Literal["likely", "short"] = key(
         "likely",
         "Which of a question's right traces is kept: the one written most often, or the one of the fewest tokens with its "

@@ -44,18 +44,20 @@ class CoconutSettings(Section):
         "sft_cot: begin with that method's model, at stage 1. backbone: begin at stage 0, with whole rationales and no thoughts.",
     )
     stages: int = key(3, "K: stages that each replace one more step; a last stage follows that replaces all.", ge=1)
-    thoughts: int = key(2, "c: thoughts per replaced step; 0: none, and no marks.", ge=0)
+    thoughts: int = key(2, "c: continuous thoughts (vectors) per replaced step; 0: none, and no <latent> tokens.", ge=0)
     most: int | None = key(None, "Most thoughts in all; null: K times c.", ge=1)
     stage_epochs: float | None = key(
         None, "Epochs per stage; null: chosen so that the last stage begins at `done_by` of the training.", unit="epochs", gt=0
     )
     done_by: float = key(0.6, "stage_epochs null: the share of the training at which the last stage begins.", gt=0, lt=1)
     pad_latent_to_max: bool = key(
-        True, "A rationale with fewer steps than are replaced gets as many thoughts as the others; false: c per step."
+        True, "A rationale with fewer steps than the stage replaces gets as many thoughts as the others; false: c per step."
     )
     uniform_prob: float = key(0.0, "Share of the rows that are at a stage drawn from 0 to the number of their steps.", ge=0, le=1)
     fresh_optimizer: Literal["stage", "epoch", "never"] = key("stage", "When to reset Adam's moments.")
-    rows_like: str | None = key(None, "A token whose rows the marks begin as, such as <<; null: the mean row.")
+    rows_like: str | None = key(
+        None, "A token whose embedding <latent> and </latent> start with, such as <<; null: the mean embedding."
+    )
     partial: bool = key(False, "Allow a training that ends before the last stage.")
 
     def count(self, stage: int) -> int:

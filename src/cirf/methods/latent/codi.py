@@ -38,13 +38,15 @@ _TRAINING |= {"lr_scheduler_type": "cosine", "min_lr_ratio": 0.0}
 class CodiSettings(Section):
     """How many thoughts, and the weights of the losses."""
 
-    thoughts: int = key(6, "n: thoughts before an answer; 0: none, and no marks.", ge=0)
+    thoughts: int = key(6, "n: continuous thoughts (vectors) before an answer; 0: none, and no <latent> tokens.", ge=0)
     gamma: float = key(20.0, "Weight of the distance between the states of student and teacher.", ge=0)
     rho: float = key(1.0, "Weight of the teacher's own loss.", ge=0)
     anchor: str = key("The answer is:", "Words before the answer; empty: none.")
     anchor_given: bool = key(True, "The words are in the prompt, after the thoughts; false: the model writes them.")
     projector_width: int | None = key(None, "Hidden width of the projector of thoughts; null: the model's width.", ge=1)
-    train_marker_rows: bool = key(True, "Also train the rows of the two marks with adapters; false: keep their first values.")
+    train_marker_rows: bool = key(
+        True, "With adapters, also train the embeddings of <latent> and </latent>; false: keep their first values."
+    )
 
     @model_validator(mode="after")
     def _thinks(self) -> CodiSettings:

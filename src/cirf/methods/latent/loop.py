@@ -73,7 +73,7 @@ def read_projector(folder: Path, width: int, inner: int) -> Projector:
     try:
         made.load_state_dict(load_file(path))
     except (OSError, SafetensorError, RuntimeError):
-        raise CirfError(f"{path}: not there, damaged, or of another model; train the model again") from None
+        raise CirfError(f"{path}: missing, damaged, or of another model; train the model again") from None
     return made.requires_grad_(False).eval()
 
 

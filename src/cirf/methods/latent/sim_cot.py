@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class SimCotSettings(Section):
-    host: Literal["coconut", "codi"] = key("coconut", "The method that thinks.")
+    host: Literal["coconut", "codi"] = key("coconut", "The method that reasons in vectors: coconut or codi.")
     host_settings: dict[str, Any] = key(
         {}, "Its settings (see `cirf methods coconut`, `cirf methods codi`); they replace the preset's as a whole."
     )

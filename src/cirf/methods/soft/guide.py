@@ -177,7 +177,7 @@ def saved_guide(folder: Path, soft: SoftPromptSettings, model: Any) -> Guide:
     except CirfError as error:
         raise CirfError(f"{folder}: the model that computes its vectors cannot be loaded: {error}") from None
     except (OSError, SafetensorError, KeyError, RuntimeError):
-        raise CirfError(f"{path}: not there, damaged or of another width; train the model again") from None
+        raise CirfError(f"{path}: missing, damaged or of another width; train the model again") from None
     if fingerprint(guide.model) != soft.fingerprint:
         raise CirfError(f"{soft.guide}: another model than the one that made the vectors in training; put that one back")
     return guide.requires_grad_(False).eval()

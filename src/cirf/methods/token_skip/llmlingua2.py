@@ -83,7 +83,7 @@ class LlmLingua2:
             rows.sort(key=lambda row: row.first - row.last)  # the longest first, so that memory runs out at once or never
             for start in range(0, len(rows), self._size):
                 batch = rows[start : start + self._size]
-                with enough(f"no memory to score {len(batch)} chunks at once; use a smaller scorer_model"):
+                with enough(f"out of memory with {len(batch)} chunks at once; use a smaller scorer_model"):
                     kept = self._compute(batch, pieces)
                 for row, scores in zip(batch, kept, strict=True):
                     values[row.text][row.first : row.last] = scores

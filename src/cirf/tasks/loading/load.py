@@ -131,7 +131,7 @@ def _warnings(entry: TaskEntry, table: str, task: Task, found: Mapping[str, int]
     summary = [f"{table}: it is for evaluation only and has no training rows; remove {key}" for key in useless]
     for rows, asked in zip(found, (entry.train, entry.test, entry.test_from_train), strict=True):
         if asked is not None and found[rows] < asked and (rows == "test rows" or not only):
-            summary.append(f"{table}: {asked} {rows} were requested, {found[rows]} are there")
+            summary.append(f"{table}: {asked} {rows} were requested, {found[rows]} exist")
     return summary
 
 
