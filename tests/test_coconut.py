@@ -74,7 +74,7 @@ def test_it_goes_on_from_the_model_of_sft_cot() -> None:
 SHORT = {"evaluate__max_completion_tokens": 12}
 VARIANTS: dict[str, Any] = {
     "none": {"method": "coconut", "settings": {"start": "backbone", "thoughts": 0, "stage_epochs": 9.0, "partial": True}},
-    "drawn": {"method": "coconut", "settings": {"start": "backbone", "uniform_prob": 0.3, "rows_like": "?", "stages": 1}},
+    "drawn": {"method": "coconut", "settings": {"start": "backbone", "uniform_prob": 0.3, "init_from_token": "?", "stages": 1}},
 }
 
 

@@ -71,7 +71,7 @@ VARIANTS: dict[str, Any] = {
     "none": {"method": "codi", "settings": {"thoughts": 0, "gamma": 0.0, "rho": 0.0, "anchor": ""}},
     "other": {
         "method": "codi",
-        "settings": {"thoughts": 2, "projector_width": 8, "train_marker_rows": False, "anchor_given": False, "gamma": 1.0},
+        "settings": {"thoughts": 2, "projector_width": 8, "train_new_tokens": False, "anchor_given": False, "gamma": 1.0},
     },
 }
 KEYS: dict[str, Any] = {

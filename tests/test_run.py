@@ -268,7 +268,7 @@ def test_a_learning_rate_that_comes_to_no_number_has_lost(workshop: tinyrun.Work
     rows = json.loads((tmp_path / "run/models/direct_sft/trials.json").read_text())["trials"]
     assert [(row["learning_rate"], row["chosen"]) for row in rows] == [(1e30, False), (0.01, True)]
     assert rows[0]["validation_loss"] is None and rows[1]["validation_loss"] > 0
-    assert "no number" in (tmp_path / "run" / "report.html").read_text()
+    assert "not finite" in (tmp_path / "run" / "report.html").read_text()
     assert rerun(tmp_path / "run", recipe) == set()
     recipe = workshop.recipe(tmp_path / "recipe.yaml", finetune__learning_rates=[1e30, 1e29], **keys)
     assert "no learning rate gave direct_sft a finite" in tinyrun.cirf("run", recipe, "--out", tmp_path / "none").error()

@@ -37,7 +37,7 @@ def test_it_thinks_as_its_host_does() -> None:
         10,
         6,
     ]
-    beside = _get(_recipe(host="codi", host_settings={"thoughts": 3, "train_marker_rows": False}))
+    beside = _get(_recipe(host="codi", host_settings={"thoughts": 3, "train_new_tokens": False}))
     assert (beside.latents, beside.start, beside.tokens_learn) == (3, None, False)
     assert (_get(_recipe()).start, _get(_recipe()).tokens_like, _get(_recipe("official")).tokens_like) == ("sft_cot", None, "<<")
 

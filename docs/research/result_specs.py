@@ -906,7 +906,7 @@ CODEBOOK = Table(
     "setting",
     {"accuracy, %": accuracy(SMALL), "mean, %": average(SMALL), "− base": less(SMALL, ANALYSED)},
     [
-        Line("base: K = 32, mean-centred, balanced first codes, rows at the codes", ANALYSED),
+        Line("base: K = 32, mean-centred, balanced first codes, embeddings at the codes", ANALYSED),
         Line("K = 8", analysed("sizes", "codebook.size=8")),
         Line("K = 128", analysed("sizes", "codebook.size=128")),
         Line("K = 512 (6.9 steps a code)", analysed("sizes", "codebook.size=512")),
@@ -915,8 +915,10 @@ CODEBOOK = Table(
         Line("noise", analysed("representations", "codebook.representation=random")),
         Line("first codes by k-means", analysed("initialisations", "codebook.initialiser=kmeans")),
         Line("random first codes", analysed("initialisations", "codebook.initialiser=random")),
-        Line("random first codes and rows", analysed("initialisations", "codebook.initialiser=random,vocabulary.init=random")),
-        Line("random rows", analysed("initialisations", "vocabulary.init=random")),
+        Line(
+            "random first codes and embeddings", analysed("initialisations", "codebook.initialiser=random,vocabulary.init=random")
+        ),
+        Line("random embeddings", analysed("initialisations", "vocabulary.init=random")),
     ],
     "`cirf_full`, one training each; n = {small}, Wilson intervals, McNemar's exact test, bold: p < 0.05, not corrected. "
     "*mean*: of the three tasks.",
@@ -989,7 +991,7 @@ CODES = findings(
         "accuracy against tokens (the paper's scaling law) †": (
             "25.5 points a doubling [19.7, 31.6], R² 0.85 over 14 models, a trend: points deviate from it (p = 0.016)"
         ),
-        "learning rate †": "1e-4 with four times as much for new rows is 5.0 above 4e-4 for all [1.1, 8.9]",
+        "learning rate †": "1e-4 with four times as much for new embeddings is 5.0 above 4e-4 for all [1.1, 8.9]",
         "stages shared by the sweep †": "of 150 stages 89 are made, 61 reused",
     },
     "n = 360, one training each, McNemar's exact test. †: written by hand; no archive has it.",

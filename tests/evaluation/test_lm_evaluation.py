@@ -109,7 +109,7 @@ def test_inspect_ai_reads_the_same_rows_and_answers(tmp_path: Path, monkeypatch:
     monkeypatch.chdir(tmp_path)  # it finds task files by relative paths alone
     (log,) = inspect_ai.eval(f"{name}.py", model=model, max_connections=1, log_dir=str(tmp_path), display="none")
     assert log.status == "success" and log.eval.task == name
-    summary = {sample.id: (sample.scores["stated"].answer, sample.scores["stated"].value) for sample in log.samples}
+    summary = {sample.id: (sample.scores["exact_match"].answer, sample.scores["exact_match"].value) for sample in log.samples}
     assert summary == {"c0": ("Yes", "C"), "c1": ("yes", "I"), "c2": ("yes.", "C"), "c3": ("", "I")}
     assert [sample.input for sample in log.samples] == [row["prompt"] for row in read_rows(tmp_path / f"{name}.jsonl")]
 

@@ -144,7 +144,10 @@ def test_one_point_is_what_a_recipe_with_these_overrides_is() -> None:
             "name: x\nrecipe: quikstart\nparts: [{name: one}]",
             "my.yaml: recipe: quikstart: neither a file nor a recipe that comes with cirf; did you mean quickstart?",
         ),
-        ("name: x\nrecipe: [1]\nparts: [{name: one}]", "my.yaml, line 2: recipe: expected text or a group of NAME: any value"),
+        (
+            "name: x\nrecipe: [1]\nparts: [{name: one}]",
+            "my.yaml, line 2: recipe: expected text or a mapping of NAME to any value",
+        ),
         ("name: x\nproblems: {}", "my.yaml: a recipe, not a sweep (it has no parts); `cirf run my.yaml` runs it"),
         ("- 1", "my.yaml: expected a sweep, keys such as name:, recipe: and parts:, found a list"),
         ("name: [", "my.yaml, line 1: not valid YAML"),

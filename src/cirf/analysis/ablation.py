@@ -160,7 +160,7 @@ _BY_REPRESENTATION = Ablation(
 )
 _BY_INITIALISATION = Ablation(
     "initialisation",
-    "Accuracy by initialiser of the codes and by first rows of their tokens, in-domain tasks.",
+    "Accuracy by initialiser of the codes and by initial embeddings of their tokens, in-domain tasks.",
     {
         _CODES: Column("initialiser", "First codes"),
         _ROWS: Column("embedding", "First embeddings"),

@@ -140,7 +140,7 @@ def make(source: Source) -> AnalysisResult:
         "All K functional tokens count, also those that no training segment carries; the delimiters do not. `codebook` are the"
         " code vectors before the language model was trained, `input` and `output` rows of the trained model (one matrix where"
         " they are tied).",
-        "Cosine to its code, and the correlation of pairwise cosines before and after, are given if rows started at the codes.",
+        "Cosine to its code, and the correlation of pairwise cosines before and after, are given if the tokens started at them.",
     ]
     if source.paper:
         for row in published("geometry"):  # one setting a row
@@ -224,11 +224,11 @@ def _pictures(rows: Sequence[dict[str, Any]]) -> dict[str, str]:
     lines: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         lines.setdefault(row["source"], []).append(row)
-    legend = {"before": "codebook, before", "ours": "input rows, after", "second": "output rows, after"}
+    legend = {"before": "codebook, before", "ours": "input embeddings, after", "second": "output embeddings, after"}
     there = {_LOOKS[row["matrix"]] for row in rows}
     legend = {look: words for look, words in legend.items() if look in there}
     first = [members[0] for members in lines.values()]
-    words = {"size": "K", "seed": "seed", "init": "first rows", "initialiser": "first codes", "reassign": "reassigned"}
+    words = {"size": "K", "seed": "seed", "init": "initial embeddings", "initialiser": "first codes", "reassign": "reassigned"}
     labels = distinct_labels([{key: f"{words.get(key, '')} {row[key]}".strip() for key in _SETTINGS} for row in first])
     pictures = {}
     for key, axis in _MEASURES.items():

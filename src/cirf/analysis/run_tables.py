@@ -116,7 +116,7 @@ def _semantics(source: Source) -> AnalysisResult:
     if not book:
         raise MissingInputError("the run has no codebook yet; make the stage `codebook` first")
     if not book["codes"]:
-        raise MissingInputError("the texts of training steps, which an archive leaves out")
+        raise MissingInputError("the texts of training rationales, which an archive leaves out")
     rows = [
         {
             **{key: row[key] for key in ("code", "count", "written", "label")},
@@ -138,7 +138,7 @@ def _semantics(source: Source) -> AnalysisResult:
 SEMANTICS = Analysis(
     "semantics",
     "What the tokens mean",
-    "Every functional token with its number of training steps, a label, and three of its steps.",
+    "Every functional token with its count in training rationales, a label, and three of its steps.",
     "a codebook",
     _semantics,
     "Table token semantics",

@@ -49,7 +49,7 @@ IGNORED = re.compile({ignored!r})
 
 
 @scorer(metrics=[accuracy(), stderr()])
-def stated():
+def exact_match():
     async def score(state, target):
         said = ANSWER.fullmatch(state.output.completion)[1]
         right = IGNORED.sub("", said).lower() == IGNORED.sub("", target.text).lower()
@@ -61,7 +61,7 @@ def stated():
 @task
 def {name}():
     rows = json_dataset(str(Path(__file__).with_suffix(".jsonl")), FieldSpec(input="prompt", target="answer", id="id"))
-    return Task(dataset=rows, solver=generate(), scorer=stated(), config=GenerateConfig(max_tokens={cap}, temperature=0.0))
+    return Task(dataset=rows, solver=generate(), scorer=exact_match(), config=GenerateConfig(max_tokens={cap}, temperature=0.0))
 '''
 _IGNORED = [r"(?<=\d),(?=\d{3})", r"^\$", r"%$", r"\.0*$"]
 
@@ -175,7 +175,7 @@ def _settings(trainer: str, section: Finetune, end: str, ids: Sequence[int]) -> 
             "train_on_inputs": False,
             "sequence_len": section.max_length,
         }
-    note = f"# Rows of new tokens: {', '.join(map(str, ids))}. Adapters must train them, too.\n" if ids else ""
+    note = f"# Ids of the new tokens: {', '.join(map(str, ids))}. Adapters must train their embeddings, too.\n" if ids else ""
     return note + str(yaml.safe_dump({**data, **keys, "output_dir": "trained"}, sort_keys=False))
 
 

@@ -105,7 +105,7 @@ def _words(annotation: Any, limits: list[Any]) -> str:
     if annotation is Any:
         return "any value"
     if origin is dict:
-        return f"a group of NAME: {_words(args[1], [])}"
+        return f"a mapping of NAME to {_words(args[1], [])}"
     return _WORDS.get(annotation, str(annotation)) + _range(limits)
 
 

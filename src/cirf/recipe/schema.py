@@ -235,8 +235,8 @@ class Codebook(Section):
     max_grad_norm: float = key(1.0, "Largest norm of a gradient.", paper="Table hyper-parameters, Step 3", gt=0)
     beta: float = key(1.0, "β: weight of the commitment term.", paper="eq. 10; Table hyper-parameters, Step 3", ge=0)
     initialiser: Literal["sinkhorn", "kmeans", "random"] = key("sinkhorn", "How the first codes are found.", paper="3.2; C Codebook construction")
-    reassign: Literal["sinkhorn", "nearest"] = key("sinkhorn", "Codes of the training steps before each VQ epoch: balanced by Sinkhorn whatever the initialiser, or the nearest code, for a codebook that is not balanced at all (with initialiser: kmeans or random, and assign: nearest).", paper="3.2; C Codebook construction")
-    assign: Literal["sinkhorn", "nearest"] = key("sinkhorn", "Final code of a training step: the balanced argmax or the nearest code. A new step always gets its nearest.", paper="eq. 8-9")
+    reassign: Literal["sinkhorn", "nearest"] = key("sinkhorn", "Codes of the steps of training rationales before each VQ epoch: balanced by Sinkhorn whatever the initialiser, or the nearest code, for a codebook that is not balanced at all (with initialiser: kmeans or random, and assign: nearest).", paper="3.2; C Codebook construction")
+    assign: Literal["sinkhorn", "nearest"] = key("sinkhorn", "Final code of a step of a training rationale: the balanced argmax or the nearest code. A new step always gets its nearest.", paper="eq. 8-9")
     gradient: Literal["straight_through", "decoder_only"] = key("straight_through", "Whether the reconstruction error reaches the encoder.", paper="eq. 10")
     sinkhorn: Sinkhorn = key(Sinkhorn(), "The balanced assignment.")
 
@@ -281,11 +281,11 @@ class Results(Section):
 
 
 class Vocabulary(Section):
-    init: Literal["codebook", "words", "random"] = key("words", "First rows of the functional tokens, rescaled to `alpha`: the code vectors, the mean row of the words in a code's steps minus that of all steps, or noise.", paper="eq. 11: codebook; C")
-    alpha: Rate | Literal["mean"] = key("mean", "α: norm of a functional token's first row; mean: the mean norm of the model's own rows.", paper="eq. 11; Table hyper-parameters, Step 3: 0.01")
+    init: Literal["codebook", "words", "random"] = key("words", "Initial embeddings of the functional tokens, rescaled to `alpha`: the code vectors, the mean embedding of the words in a code's steps minus that of all steps, or noise.", paper="eq. 11: codebook; C")
+    alpha: Rate | Literal["mean"] = key("mean", "α: norm of a functional token's initial embedding; mean: the mean norm of the model's own embeddings.", paper="eq. 11; Table hyper-parameters, Step 3: 0.01")
     delimiters: Literal["cirf", "think"] = key("cirf", "Tokens around the trace: <cirf> </cirf>, or <think> </think>.")
     opening: Literal["prompt", "written"] = key("prompt", "Who writes the opening delimiter, with which every trace begins: the chat template at the end of the prompt, so that the model need not learn it, or the model.", paper="eq. 13: written")
-    init_from_token: str | None = key(None, "A single token of the model whose row new ones begin at, such as a line break: delimiters at that row, functional tokens at its sum with their own of norm `alpha`. Null: delimiters at the mean row, functional tokens at their own.")
+    init_from_token: str | None = key(None, "A token of the model, such as a line break, from whose embedding new tokens start: delimiters at that embedding, functional tokens at its sum with their own of norm `alpha`. Null: delimiters at the mean embedding, functional tokens at their own.")
 
 
 class Lora(Section):
@@ -306,7 +306,7 @@ class Override(Section):
     lr_scheduler_type: Literal["cosine", "linear", "constant"] | None = key(None, "Course of this method's learning rate.")
     warmup_steps: int | None = key(None, "Warm-up updates of this method; a tenth of the training if that has no more updates.", unit="updates", ge=0)
     min_lr_ratio: Fraction | None = key(None, "Last learning rate of this method as a share of the peak (cosine only).")
-    new_token_lr_multiplier: float | None = key(None, "Learning rate of this method's new rows as a multiple of the others'.", gt=0)
+    new_token_lr_multiplier: float | None = key(None, "Learning rate of this method's new embeddings as a multiple of the other weights'.", gt=0)
     functional_token_loss_weight: float | None = key(None, "Weight of a functional token in this method's loss.", gt=0)
     max_grad_norm: float | None = key(None, "Largest norm of a gradient of this method.", gt=0)
     lora: Lora | None = key(None, "Adapters of this method, where adapters are trained; other keys have their defaults.")
@@ -320,7 +320,7 @@ TOO_FEW_UPDATES = 60
 
 
 class Finetune(Section):
-    adaptation: Literal["full", "lora"] = key("lora", "Train every weight, or adapters and the new rows. The saved model is merged and plain either way.", paper="A.3")
+    adaptation: Literal["full", "lora"] = key("lora", "Train every weight, or adapters and the new tokens' embeddings. The saved model is merged and plain either way.", paper="A.3")
     lora: Lora = key(Lora(), "The adapters.")
     epochs: Epochs = key("auto", "Passes over the rows; auto: as many as make `min_steps` updates, from 2 to 30.", unit="epochs", paper="A.2; Table hyper-parameters, Step 4: 2")
     min_steps: Positive = key(150, "epochs: auto: updates that new tokens need to be learned; with many rows two passes make more.", unit="updates")
@@ -336,7 +336,7 @@ class Finetune(Section):
     lr_scheduler_type: Literal["cosine", "linear", "constant"] = key("cosine", "Course of the learning rate.", paper="Table hyper-parameters, Step 4")
     warmup_steps: int = key(100, "Warm-up updates; a tenth of the training if that has no more updates.", unit="updates", paper="Table hyper-parameters, Step 4", ge=0)
     min_lr_ratio: Fraction = key(0.1, "Last learning rate as a share of the peak (cosine only).", paper="Table hyper-parameters, Step 4")
-    new_token_lr_multiplier: float = key(10.0, "Learning rate of the rows of new tokens, such as the functional ones, as a multiple of the others'. With few updates they hardly move at 1.", gt=0)
+    new_token_lr_multiplier: float = key(10.0, "Learning rate of the embeddings of new tokens, such as the functional ones, as a multiple of the other weights'. With few updates they hardly change at 1.", gt=0)
     min_well_formed: Fraction = key(0.1, "End a training early, with a warning, where a smaller share of its answers to held-out questions is well-formed after the first epoch, or the first by which a third of the training is done; 0: never.")
     functional_token_loss_weight: float = key(1.0, "Weight of a functional token in the loss; every other target has weight 1.", gt=0)
     max_grad_norm: float = key(1.0, "Largest norm of a gradient.", paper="Table hyper-parameters, Step 4", gt=0)

@@ -55,7 +55,7 @@ class CoconutSettings(Section):
     )
     uniform_prob: float = key(0.0, "Share of the rows that are at a stage drawn from 0 to the number of their steps.", ge=0, le=1)
     fresh_optimizer: Literal["stage", "epoch", "never"] = key("stage", "When to reset Adam's moments.")
-    rows_like: str | None = key(
+    init_from_token: str | None = key(
         None, "A token whose embedding <latent> and </latent> start with, such as <<; null: the mean embedding."
     )
     partial: bool = key(False, "Allow a training that ends before the last stage.")
@@ -67,8 +67,10 @@ class CoconutSettings(Section):
 
     @model_validator(mode="after")
     def _thinks(self) -> CoconutSettings:
-        if not self.thoughts and (self.most is not None or self.rows_like is not None):
-            raise ValueError("with thoughts: 0 there are no thoughts and no marks, so leave most and rows_like out")
+        if not self.thoughts and (self.most is not None or self.init_from_token is not None):
+            raise ValueError(
+                "with thoughts: 0 there are no thoughts and no <latent> tokens, so leave most and init_from_token out"
+            )
         return self
 
 
@@ -121,7 +123,7 @@ class Coconut(ThinkingMethod):
             Override(learning_rate=1e-5, weight_decay=0.01, epochs=10, lora=Lora(rank=128, alpha=32)),
         ),
         "official": Preset(
-            {"stages": 3, "thoughts": 2, "stage_epochs": 3.0, "fresh_optimizer": "epoch", "rows_like": "<<"},
+            {"stages": 3, "thoughts": 2, "stage_epochs": 3.0, "fresh_optimizer": "epoch", "init_from_token": "<<"},
             Override(learning_rate=1e-4, weight_decay=0.01, epochs=22, batch_size=32, gradient_accumulation_steps=4, **FIXED_LR),
         ),
     }
@@ -130,7 +132,7 @@ class Coconut(ThinkingMethod):
         super().__init__(recipe, settings)
         own = self.settings
         self._thinks(own.count(own.stages))
-        self.tokens_like = own.rows_like
+        self.tokens_like = own.init_from_token
         self.start = "sft_cot" if own.start == "sft_cot" else None
         self.first = 1 if self.start else 0
         """The stage that its training begins with."""

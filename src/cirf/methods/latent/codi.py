@@ -44,7 +44,7 @@ class CodiSettings(Section):
     anchor: str = key("The answer is:", "Words before the answer; empty: none.")
     anchor_given: bool = key(True, "The words are in the prompt, after the thoughts; false: the model writes them.")
     projector_width: int | None = key(None, "Hidden width of the projector of thoughts; null: the model's width.", ge=1)
-    train_marker_rows: bool = key(
+    train_new_tokens: bool = key(
         True, "With adapters, also train the embeddings of <latent> and </latent>; false: keep their first values."
     )
 
@@ -66,7 +66,7 @@ class Codi(ThinkingMethod):
             {"thoughts": 6, "gamma": 20.0}, Override(epochs=5, warmup_steps=45, lora=Lora(rank=128, alpha=32), **_TRAINING)
         ),
         "official": Preset(
-            {"thoughts": 6, "gamma": 20.0, "anchor_given": False, "train_marker_rows": False},
+            {"thoughts": 6, "gamma": 20.0, "anchor_given": False, "train_new_tokens": False},
             Override(epochs=10, max_grad_norm=2.0, lora=Lora(rank=128, alpha=32, dropout=0.1), **_TRAINING),
         ),
     }
@@ -74,7 +74,7 @@ class Codi(ThinkingMethod):
     def __init__(self, recipe: Recipe, settings: Any = None) -> None:
         super().__init__(recipe, settings)
         self._thinks(self.settings.thoughts)
-        self.tokens_learn = self.settings.train_marker_rows
+        self.tokens_learn = self.settings.train_new_tokens
         self._given = self.settings.anchor if self.settings.anchor_given and self.latents else ""
         self._taught = self.settings.gamma > 0 or self.settings.rho > 0
 

@@ -83,7 +83,13 @@ class SimCot(Method):
         ),
         "official": Preset(
             {
-                "host_settings": {"stages": 5, "thoughts": 2, "stage_epochs": 3.0, "fresh_optimizer": "epoch", "rows_like": "<<"},
+                "host_settings": {
+                    "stages": 5,
+                    "thoughts": 2,
+                    "stage_epochs": 3.0,
+                    "fresh_optimizer": "epoch",
+                    "init_from_token": "<<",
+                },
                 "weight": 1.0,
                 "decoder": "copy",
             },
