@@ -67,8 +67,11 @@ def test_only_rows_with_a_large_nucleus_are_sorted_whole(monkeypatch: pytest.Mon
     scores = torch.arange(5000.0).repeat(3, 1) / 1e6
     scores[0, 70] = scores[2, 71] = 30.0
     (drawn,) = _drawn(scores, 1, ["a", "b", "c"], 0.9)
-    assert sorted_ == [(3, 64), (1, 5000)]
+    assert sorted_ == [(3, 64), (1, 2048), (1, 65536)]
     assert drawn[0] == 70 and drawn[2] == 71 and drawn[1] >= 499  # the unlikeliest tenth is outside
+    sorted_.clear()
+    scores[1, :100] = 20.0
+    assert _drawn(scores, 1, ["a", "b", "c"], 0.9)[0][1] < 100 and sorted_ == [(3, 64), (1, 2048)]
 
 
 def _drawn(scores: torch.Tensor, times: int, seeds: list[str], top_p: float = 1.0) -> list[list[int]]:

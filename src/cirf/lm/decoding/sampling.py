@@ -61,7 +61,7 @@ class _Draw:
 
     Each row has its own generator and takes one number per token. ``torch.multinomial`` has one generator per batch, so rows
     would depend on each other. Noise for every word of the vocabulary, or sorting them, would take as long as a small model's
-    pass: only the few likeliest are sorted, and all only for rows with a larger nucleus.
+    pass: only the few likeliest are sorted, and more only for rows with a larger nucleus.
     """
 
     few = 64
@@ -76,15 +76,16 @@ class _Draw:
         """``scores`` [rows x vocabulary], minus infinity but for the token drawn."""
         how: Any = {"dtype": torch.float32, "device": scores.device}
         numbers = torch.stack([torch.rand(1, generator=one, **how) for one in self.generators])
-        if self.top_p < 1:
-            logits, tokens, everything = nucleus(scores, self.top_p, self.few)
-            drawn = tokens.gather(1, _places(logits, numbers))
-            for row in (~everything).nonzero()[:, 0].tolist():
-                logits, tokens, _ = nucleus(scores[row : row + 1], self.top_p, scores.shape[1])
-                drawn[row] = tokens[0, _places(logits, numbers[row : row + 1])[0]]
-        else:
-            drawn = _places(scores, numbers)
+        drawn = self._drawn(scores, numbers, self.few) if self.top_p < 1 else _places(scores, numbers)
         return torch.full_like(scores, -torch.inf).scatter_(1, drawn, 0.0)
+
+    def _drawn(self, scores: torch.Tensor, numbers: torch.Tensor, count: int) -> torch.Tensor:
+        """The tokens [rows x 1] that ``numbers`` draw, if possible of the ``count`` likeliest: else of more, row by row."""
+        logits, tokens, everything = nucleus(scores, self.top_p, count)
+        drawn = tokens.gather(1, _places(logits, numbers))
+        for row in (~everything).nonzero()[:, 0].tolist():
+            drawn[row] = self._drawn(scores[row : row + 1], numbers[row : row + 1], 32 * count)[0]
+        return drawn
 
 
 def _places(logits: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
