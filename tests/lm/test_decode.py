@@ -192,6 +192,16 @@ def test_rows_leave_when_they_are_done_and_the_others_go_on(
     assert len(sizes) <= max(output.tokens for output in alone) + 3  # the last round may run on past the last end
 
 
+def test_a_round_ends_when_an_eighth_of_its_rows_have_ended(tiny: Any, tokenizer: Any) -> None:
+    model, prompts, sizes = tiny.build_model(tied=False, scale=6.0), _prompts_of_rounds(tokenizer), []
+    alone = _ending_at_different_places(model, tokenizer, prompts)
+    model.register_forward_pre_hook(lambda module, args, kwargs: sizes.append(len(kwargs["input_ids"])), with_kwargs=True)
+    assert generate(model, tokenizer, prompts, CAP) == alone
+    lengths = [output.tokens for output in alone]
+    assert sizes == [sum(length > done for length in lengths) for done in range(max(lengths))]  # no pass for one that ended
+    assert len(set(sizes)) > 2
+
+
 @pytest.mark.parametrize("cap", [1, 3, 4, 5, 8])
 def test_the_cap_is_kept_at_every_boundary(tiny: Any, tokenizer: Any, monkeypatch: pytest.MonkeyPatch, cap: int) -> None:
     monkeypatch.setattr(rounds, "ROUND", 4)

@@ -1,7 +1,8 @@
 """Batched generation that drops finished rows.
 
 A batch is as slow as its longest row: among 32 answers of 22 tokens on average one may have 60, and the others would wait for
-it. So ``generate`` is called for a few tokens at a time, and between two rounds finished rows leave the batch and its cache.
+it. So ``generate`` is called for a few tokens at a time, and between two rounds finished rows leave the batch and its cache. On a
+CPU, whose time for a token grows with the rows, a round ends as soon as an eighth of its rows have ended.
 
 Which rows can leave, and which can share a batch, depends on the model's cache. Most models keep keys and values, of which rows
 can leave and which a mask protects from padding. Hybrid and recurrent models (Qwen3.5, LFM2, Mamba, RecurrentGemma, RWKV) keep
@@ -148,7 +149,7 @@ class RoundCriterion:
 
 
 ROUND = 16
-"""Tokens between two looks at which rows are finished."""
+"""Most tokens between two looks at which rows are finished."""
 
 
 def generate_in_rounds(
@@ -173,6 +174,14 @@ def generate_in_rounds(
     settings.return_dict_in_generate = True
     rows, written = list(range(len(ids))), [[] for _ in range(len(ids))]  # type: tuple[list[int], list[list[int]]]
     most = cap if len(rows) == 1 or (cache is not None and not is_movable(cache)) else ROUND
+    early = most == ROUND and ids.device.type == "cpu"
+
+    def ended(ids: torch.Tensor, scores: Any, **more: Any) -> torch.Tensor:
+        over = torch.isin(ids[:, -1], ends)  # rows that ended before are filled up with an end
+        if watch is not None:
+            over |= torch.tensor(watch.over, device=over.device)
+        return over | (early and bool(8 * over.sum() >= len(over)))
+
     while True:
         settings.max_new_tokens = min(most, cap)
         made = model.generate(
@@ -180,13 +189,13 @@ def generate_in_rounds(
             attention_mask=mask,
             generation_config=settings,
             logits_processor=LogitsProcessorList(processors),
-            stopping_criteria=StoppingCriteriaList([] if watch is None else [watch]),
+            stopping_criteria=StoppingCriteriaList([ended] if watch is None else [watch, ended]),
             **({} if cache is None else {"past_key_values": cache}),
         )
         new = made.sequences[:, ids.shape[1] :]  # [rows x up to ROUND]
         for row, tokens in zip(rows, new.tolist(), strict=True):
             written[row] += tokens
-        cap -= settings.max_new_tokens
+        cap -= new.shape[1]
         over = torch.isin(new, ends).any(dim=1)
         if watch is not None:
             over |= torch.tensor(watch.over, device=over.device)
@@ -195,7 +204,7 @@ def generate_in_rounds(
             return written
         ids, cache = made.sequences, past_of(made)
         if not is_movable(cache):
-            cache = None
+            cache, early = None, False  # all is computed again in each round
         mask = torch.cat([mask, mask.new_ones(new.shape)], dim=1)
         if len(going) < len(rows):
             if cache is not None:
