@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from cirf.cpu.memory import weight_bytes
-from cirf.cpu.packed import PackedLinear, can_pack, pack
+from cirf.cpu.packed import PackedLinear, can_pack, pack, unpack
 
 pytestmark = pytest.mark.skipif(not can_pack(torch.zeros(8, 8)), reason="this torch has no oneDNN that packs weights")
 
@@ -75,6 +75,11 @@ def test_a_packed_model_answers_and_is_saved_as_a_plain_one(
     model.save_pretrained(tmp_path)
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path)
     assert generate(loaded, tokenizer, prompts, 8) == plain
+    unpack(model)
+    assert sum(type(module) is nn.Linear for module in model.modules()) == linear
+    assert (model.lm_head.weight is model.get_input_embeddings().weight) == tied
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert generate(model, tokenizer, prompts, 8) == plain
 
 
 def test_what_torch_cannot_pack_stays_plain(monkeypatch: pytest.MonkeyPatch) -> None:

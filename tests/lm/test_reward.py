@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from cirf.cpu.packed import PackedLinear, can_pack
 from cirf.errors import CirfError
 from cirf.lm.decoding.generate import Decoding, Output, generate
 from cirf.lm.decoding.prefix_cache import SharedPrompts
@@ -37,7 +39,7 @@ def _ending(tiny: Any) -> Any:
     return model
 
 
-def _training(tiny: Any, tokenizer: Any, judge: Judge = _even, asked: int = 6, **keys: Any) -> RewardTraining:
+def _training(tiny: Any, tokenizer: Any, judge: Judge = _even, asked: int = 6, model: Any = None, **keys: Any) -> RewardTraining:
     given: dict[str, Any] = {
         "max_steps": 1,
         "questions": 2,
@@ -50,7 +52,7 @@ def _training(tiny: Any, tokenizer: Any, judge: Judge = _even, asked: int = 6, *
     how = Reward(**given | {"adaptation": "full", "learning_rate": 0.01, "min_entropy": 0.0, "max_fall": None} | keys)
     prompts = [f"<|im_start|>user\nWhat is {place} plus 7?<|im_end|>\n<|im_start|>assistant\n" for place in range(asked)]
     questions = Questions(prompts, judge, prompts[: how.eval_questions], judge, CAP)
-    model = _ending(tiny)
+    model = _ending(tiny) if model is None else model
     return RewardTraining(model, copy.deepcopy(model).eval(), tokenizer, questions, how, FINETUNE, 0)
 
 
@@ -226,6 +228,95 @@ def test_a_kill_changes_no_byte(tiny: Any, tokenizer: Any, tmp_path: Path, keys:
     again = _training(tiny, tokenizer, **given)
     assert json.dumps(again.run(tmp_path / "killed", SILENT, "")[0]) == json.dumps(history)
     assert all(torch.equal(weight, _weights(again)[name]) for name, weight in _weights(whole).items())
+
+
+def test_a_signal_within_an_update_ends_it_and_changes_no_byte(tiny: Any, tokenizer: Any, tmp_path: Path) -> None:
+    """In update 3, whose first draw is judged, and in the validation before the first one."""
+    given: dict[str, Any] = {"max_steps": 4, "eval_steps": 2, "save_steps": 100, "questions": 6, "choose": "success"}
+    whole = _training(tiny, tokenizer, **given)
+    history, _ = whole.run(tmp_path / "whole", SILENT, "")
+    work, judged = tmp_path / "stopped", list[int]()
+
+    def stopped(at: int) -> None:
+        def stopping(place: int, output: Output) -> tuple[float, bool]:
+            judged.append(training.state.update)
+            if training.state.update == at and judged.count(at) == 1:
+                signal.raise_signal(signal.SIGTERM)
+            return _even(place, output)
+
+        training = _training(tiny, tokenizer, stopping, **given)
+        with pytest.raises(SystemExit):
+            training.run(work, SILENT, "")
+
+    stopped(0)  # a validation, that is here already over: its answers are kept
+    assert [path.name for path in (work / "checkpoints").iterdir()] == ["checkpoint-0"] and judged.count(0) == 3
+    judged.clear()
+    stopped(3)
+    assert [path.name for path in (work / "checkpoints").iterdir()] == ["checkpoint-2"] and judged.count(0) == 0
+    assert judged.count(3) == whole.settings.num_generations * 6  # no second draw, and no gradient
+    again = _training(tiny, tokenizer, **given)
+    assert json.dumps(again.run(work, SILENT, "")[0]) == json.dumps(history)
+    assert all(torch.equal(weight, _weights(again)[name]) for name, weight in _weights(whole).items())
+
+
+@pytest.mark.skipif(not can_pack(torch.zeros(8, 8)), reason="this torch has no oneDNN that packs weights")
+@pytest.mark.parametrize("adaptation", ["lora", "full"])
+def test_the_packed_model_that_samples_follows_the_trained_one(
+    tiny: Any, tokenizer: Any, tmp_path: Path, adaptation: Any
+) -> None:
+    given, sampled = torch.tensor([[5, 7, 11, 13]]), dict[int, torch.Tensor]()
+
+    def logits(model: Any) -> torch.Tensor:
+        with torch.no_grad():
+            made: torch.Tensor = model(input_ids=given).logits
+        return made
+
+    def judge(place: int, output: Output) -> tuple[float, bool]:
+        assert any(isinstance(module, PackedLinear) for module in training.policy.modules())
+        sampled.setdefault(training.state.update, logits(training.policy))
+        return _even(place, output)
+
+    keys: dict[str, Any] = {"eval_questions": 0, "adaptation": adaptation, "learning_rate": 0.001}
+    for steps in (3, 2):  # after 2 updates the model is what update 3 sampled with
+        model = tiny.build_model(scale=1.0, width=256)  # wide enough to be packed
+        training = _training(tiny, tokenizer, judge, model=model, max_steps=steps, **keys)
+        training.run(tmp_path / str(steps), SILENT, "")
+    assert torch.allclose(logits(training.policy), logits(training.model), atol=1e-4)
+    assert torch.allclose(logits(training.policy), sampled[3], atol=1e-4)
+    assert float((sampled[1] - sampled[2]).abs().max()) > 0.01 < float((sampled[2] - sampled[3]).abs().max())
+    assert not any(isinstance(module, PackedLinear) for module in training.policy.modules())
+    assert training.policy.lm_head.weight is training.policy.get_input_embeddings().weight
+
+
+def test_there_is_no_dropout_between_an_answer_and_its_gradient(tiny: Any, tokenizer: Any, tmp_path: Path) -> None:
+    found = []
+    for dropout in (0.0, 0.5):
+        model = _ending(tiny)
+        model.config.attention_dropout = dropout
+        for layer in model.model.layers:
+            layer.self_attn.attention_dropout = dropout
+        lora = {"rank": 4, "alpha": 8, "dropout": dropout}
+        training = _training(tiny, tokenizer, model=model.train(), max_steps=2, adaptation="lora", lora=lora)
+        found.append(training.run(tmp_path / str(dropout), SILENT, "")[0]["losses"])
+    assert found[0] == found[1] and found[0][-1]["learned"]
+
+
+def test_the_first_update_draws_by_the_share_of_its_own_questions(tiny: Any, tokenizer: Any, tmp_path: Path) -> None:
+    """One in four of 64 questions has answers of different reward: the second draw of 8 is as large as a draw may be."""
+    order, drawn = _asked(
+        tiny,
+        tokenizer,
+        tmp_path,
+        lambda place, output: (float(output.ids[0] % 2) if place % 4 == 0 else 1.0, True),
+        asked=64,
+        questions=8,
+        draws=2,
+        num_generations=16,
+        max_completion_length=1,
+        choose="success",
+    )
+    useful = sum(place % 4 == 0 for place in order[:8])
+    assert 0 < useful < 8 and drawn == [8 + min(16, math.ceil((8 - useful) / (useful / 8)))]
 
 
 def test_the_best_model_of_validation_is_kept_and_a_fall_ends_the_training(tiny: Any, tokenizer: Any, tmp_path: Path) -> None:

@@ -33,9 +33,13 @@ class PackedLinear(nn.Module):
         super().__init__()
         self.in_features, self.out_features = layer.in_features, layer.out_features
         self.register_buffer("bias", None if layer.bias is None else layer.bias.detach(), persistent=False)
-        self._packed = packed_weight(layer.weight.detach())
+        self.load(layer.weight.detach())
         self.held_bytes = layer.weight.nbytes + (0 if layer.bias is None else layer.bias.nbytes)
         """Its bytes in memory, which are not parameters; blocks take no more."""
+
+    def load(self, weight: torch.Tensor) -> None:
+        """Replace the weights by others [n x k]."""
+        self._packed = packed_weight(weight)
 
     @property
     def weight(self) -> torch.Tensor:
@@ -75,6 +79,19 @@ def pack(model: Any, smallest: int = SMALLEST) -> int:
         parent, _, own = name.rpartition(".")
         setattr(model.get_submodule(parent), own, PackedLinear(layer))
     return len(layers)
+
+
+def unpack(model: Any) -> None:
+    """Undo `pack`, in place: the weights are parameters again, and tied ones are one."""
+    for name, packed in [*model.named_modules()]:
+        if isinstance(packed, PackedLinear):
+            layer = nn.Linear(packed.in_features, packed.out_features, packed.bias is not None, "meta")
+            layer.weight = nn.Parameter(packed.weight, requires_grad=False)
+            if isinstance(packed.bias, torch.Tensor):
+                layer.bias = nn.Parameter(packed.bias, requires_grad=False)
+            parent, _, own = name.rpartition(".")
+            setattr(model.get_submodule(parent), own, layer.train(packed.training))
+    model.tie_weights()
 
 
 def can_pack(weight: torch.Tensor) -> bool:

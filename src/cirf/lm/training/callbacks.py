@@ -69,7 +69,7 @@ class EarlyCheck(TrainerCallback):
             model.train()
 
 
-_SAID = b"cirf: stopping after this update; its checkpoint is saved first. Press Ctrl-C again to stop at once\n"
+_SAID = b"cirf: stopping after this update at the latest; a checkpoint is saved first. Press Ctrl-C again to stop at once\n"
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _USUAL = (signal.SIG_DFL, signal.default_int_handler)
 
@@ -78,10 +78,11 @@ class StopOnSignal(TrainerCallback):
     """Saves after the update in which a signal came, then acts on the signal."""
 
     def __init__(self) -> None:
-        self._came: int | None = None
+        self.came: int | None = None
+        """The signal's number, once one came."""
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self._came is not None:
+        if self.came is not None:
             control.should_save = True
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -91,10 +92,10 @@ class StopOnSignal(TrainerCallback):
         self._obey()
 
     def _obey(self) -> None:
-        if self._came == signal.SIGINT:
+        if self.came == signal.SIGINT:
             raise KeyboardInterrupt
-        if self._came is not None:
-            raise SystemExit(128 + self._came)
+        if self.came is not None:
+            raise SystemExit(128 + self.came)
 
     @contextlib.contextmanager
     def listening(self, processes: int = 1) -> Iterator[None]:
@@ -109,7 +110,7 @@ class StopOnSignal(TrainerCallback):
                 signal.signal(number, heard)
 
         def hear(number: int, frame: Any) -> None:
-            self._came = number
+            self.came = number
             back()
             clear = b"\r\x1b[2K" if os.isatty(2) else b""  # of a bar, which is drawn again below
             with contextlib.suppress(OSError):

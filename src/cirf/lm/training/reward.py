@@ -3,12 +3,14 @@ become likelier (see `cirf.lm.training.loss`).
 
 Two models are held: the trained one, and a plain copy with merged adapters, in the saved number format, which samples. So
 sampling is as fast as in an evaluation and uses the model that is saved. Every draw is seeded by the recipe's seed and the number
-of the update: a training resumed from a checkpoint ends with the same bytes.
+of the update: a training resumed from a checkpoint ends with the same bytes. A signal ends an update that has not changed the
+weights yet; the resumed training makes it again.
 """
 
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import math
 import time
@@ -26,7 +28,7 @@ from transformers import TrainerControl
 from cirf.cpu.linear import in_place
 from cirf.cpu.memory import keep_freed_memory, release_freed_memory
 from cirf.cpu.number_formats import computed_in
-from cirf.cpu.packed import group_queries
+from cirf.cpu.packed import PackedLinear, settle, unpack
 from cirf.errors import CirfError
 from cirf.lm.adapters import put_adapters
 from cirf.lm.decoding.generate import Decoding, Output, generate
@@ -88,6 +90,10 @@ class _RewardState:
     ended: str | None = None
 
 
+class _Interrupted(Exception):
+    """A signal came during a validation or an update."""
+
+
 class RewardTraining:
     """One training; `run` does it."""
 
@@ -115,8 +121,8 @@ class RewardTraining:
             eps=section.adam_epsilon,
             weight_decay=0.0,
         )
-        group_queries(policy)
-        self.state = _RewardState()
+        settle(policy)
+        self.state, self.stop = _RewardState(), StopOnSignal()
         self.best: dict[str, torch.Tensor] = {}
         self.objective = Objective()
 
@@ -128,26 +134,29 @@ class RewardTraining:
             keep_freed_memory()
         self._resume(root)
         longest = max(map(len, self.encoded.values())) + self.questions.cap
-        state, stop = self.state, StopOnSignal()
+        stop = self.stop
         kernel = batch_kernel(self._base, self.objective, longest, str(device))
-        bar = progress.task(title, self.settings.max_steps, "updates", state.update)
+        bar = progress.task(title, self.settings.max_steps, "updates", self.state.update)
         with disk_errors(root), kernel, in_place(self.model), stop.listening(), bar as advance:
-            before = time.perf_counter() - state.seconds
-            self._validate()
-            while state.update < self.settings.max_steps and state.ended is None:
-                row = self._update()
-                state.losses.append(row)
+            before = time.perf_counter() - self.state.seconds
+            with self._saved_if_interrupted(root):
                 self._validate()
-                state.seconds = time.perf_counter() - before
-                control = TrainerControl(should_save=state.update % self.settings.save_steps == 0)
-                stop.on_step_end(None, None, control)
-                if control.should_save:
-                    self._save(root)
-                    stop.on_save(None, None, control)
-                release_freed_memory()
-                advance(1, self._line(row))
+                while self.state.update < self.settings.max_steps and self.state.ended is None:
+                    row = self._update()
+                    self.state.losses.append(row)
+                    self._validate()
+                    self.state.seconds = time.perf_counter() - before
+                    control = TrainerControl(should_save=self.state.update % self.settings.save_steps == 0)
+                    stop.on_step_end(None, None, control)
+                    if control.should_save:
+                        self._save(root)
+                        stop.on_save(None, None, control)
+                    release_freed_memory()
+                    advance(1, self._line(row))
+        state = self.state
         if self.best and state.best is not None and state.best["update"] < state.update:
             self._load(self.best)
+        unpack(self.policy)
         seconds = max(state.seconds, 1e-9)
         timings = {
             "training_seconds": round(seconds, 3),
@@ -157,17 +166,37 @@ class RewardTraining:
         }
         return self._history(), timings
 
+    @contextlib.contextmanager
+    def _saved_if_interrupted(self, root: Path) -> Iterator[None]:
+        """Save the last finished update where a signal ends what is within, and act on the signal."""
+        try:
+            yield
+        except _Interrupted:
+            if self.state.update > len(self.state.losses):
+                self.state = self._before
+            if latest(root) != root / f"checkpoint-{self.state.update}":
+                self._save(root)
+            self.stop.on_save(None, None, None)
+
+    def _listen(self, *unused: Any) -> Any:
+        """Raise `_Interrupted` if a signal came. Returns the last argument: it is a logits processor, too."""
+        if self.stop.came:
+            raise _Interrupted
+        return unused[-1] if unused else None
+
     def _update(self) -> dict[str, Any]:
-        began = time.perf_counter()
+        began, self._before = time.perf_counter(), copy.deepcopy(self.state)
         state, drawn, groups = self.state, list[list[Answer]](), list[list[Answer]]()
         state.update += 1
         recent = state.losses[-_RECENT:]
-        share = sum(row["learned"] for row in recent) / sum(row["questions"] for row in recent) if recent else 1.0
+        learned, asked = sum(row["learned"] for row in recent), sum(row["questions"] for row in recent)
         seen = set[int]()
         for number in range(self.settings.draws):
             missing = self.settings.questions - len(groups)
             if missing <= 0 or len(seen) == len(self.questions.training):
                 break
+            known = asked + len(drawn)
+            share = (learned + len(groups)) / known if known else 1.0
             wanted = min(math.ceil(missing / max(share, 0.1)), 2 * self.settings.questions)
             chosen = self.choose(number, wanted, seen)
             seen |= {*chosen}
@@ -204,7 +233,8 @@ class RewardTraining:
         settings, prompts = self.settings, self.questions.training
         rows = [question for question in chosen for _ in range(settings.num_generations)]
         seeds = [seed_of(f"{self.seed} {self.state.update} {number} {index}") for index in range(len(rows))]
-        decoding = Decoding(settings.temperature, settings.top_p, prefixes=SharedPrompts(self.policy))
+        prefixes = SharedPrompts(self.policy)
+        decoding = Decoding(settings.temperature, settings.top_p, prefixes=prefixes, steer=lambda: (self._listen,))
         asked = [prompts[question] for question in rows]
         outputs = generate(self.policy, self.tokenizer, asked, self.questions.cap, decoding, batch_size=len(rows), seeds=seeds)
         groups = []
@@ -259,6 +289,8 @@ class RewardTraining:
         for turn in range(settings.num_iterations):
             total, entropy, apart, tokens = 0.0, 0.0, 0.0, 0
             for index, part in enumerate(passes):
+                if turn == 0:
+                    self._listen()
                 made = self._pass(part, old[index] if turn else None, measured)
                 made["loss"].backward()
                 old += [] if turn else [made["logs"]]
@@ -324,7 +356,8 @@ class RewardTraining:
         known = state.validation[-1]["update"] if state.validation else -1
         if not prompts or known == state.update or not (state.update % settings.eval_steps == 0 or last):
             return
-        outputs = generate(self.policy, self.tokenizer, prompts, self.questions.cap, batch_size=64)
+        greedy = Decoding(steer=lambda: (self._listen,))
+        outputs = generate(self.policy, self.tokenizer, prompts, self.questions.cap, greedy, batch_size=64)
         judged = [self.questions.right(index, output) for index, output in enumerate(outputs)]
         row = {
             "update": state.update,
@@ -349,14 +382,23 @@ class RewardTraining:
     @torch.no_grad()
     def _sync(self) -> None:
         """The trained weights into the policy."""
+        for name, weight in self._merged():
+            layer, _, own = name.rpartition(".")
+            part = self.policy.get_submodule(layer)
+            if own == "weight" and isinstance(part, PackedLinear):
+                part.load(weight.to(self.policy.dtype))
+            else:
+                getattr(part, own).copy_(weight)
+
+    def _merged(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """The policy's weights that training changes, by name."""
         if self.settings.adaptation == "full":
-            for mine, theirs in zip(self._base.parameters(), self.policy.parameters(), strict=True):
-                theirs.copy_(mine)
+            yield from self._base.named_parameters(remove_duplicate=False)
             return
         for name, layer in self._base.named_modules():
             if hasattr(layer, "get_delta_weight"):
                 merged = layer.base_layer.weight.float() + layer.get_delta_weight(layer.active_adapters[0]).float()
-                self.policy.get_submodule(name).weight.copy_(merged)
+                yield f"{name}.weight", merged
 
     @torch.no_grad()
     def _load(self, weights: dict[str, torch.Tensor]) -> None:
