@@ -14,7 +14,6 @@ from cirf.errors import CirfError
 from cirf.fitting.cost import GIB, in_hours, operations, parameter_count, speed, training_memory, updates_of
 from cirf.methods import learners
 from cirf.methods.base import Method
-from cirf.progress import Progress
 from cirf.rationales.collect import collect
 from cirf.rationales.results import write_results
 from cirf.rationales.segmentation import cut
@@ -22,6 +21,7 @@ from cirf.recipe.schema import Endpoint, Finetune, Recipe
 from cirf.records import Example, Problem, Steps, TeacherRationale, Trace
 from cirf.stages.context import Context
 from cirf.stages.data import drawn
+from cirf.stages.rewards import most_tokens
 from cirf.store.jsonl import read_rows
 from cirf.store.run_folder import StagePlan
 from cirf.tasks.loading.leaks import settle
@@ -51,7 +51,7 @@ def estimate(context: Context, plans: Sequence[StagePlan]) -> dict[str, Any]:
     reached = {row["stage"] for row in stages}
     again = {row["stage"] for row in stages if row["state"] != "done"}
     to_do = Counter("/".join(name.split("/")[:2]) for name in again)
-    if by_reward := _by_reward(recipe, [one for one in trained if to_do[f"models/{one.name}"]], context.progress):
+    if by_reward := _by_reward(context, [one for one in trained if to_do[f"models/{one.name}"]], problems.train):
         made["by_reward"] = by_reward
     if (free := free_memory(pick_device(recipe.backbone.device))) is not None:
         made["free_gib"] = round(free / GIB, 1)
@@ -179,22 +179,35 @@ class _Trainings:
         return found
 
 
-def _by_reward(recipe: Recipe, methods: Sequence[Method], progress: Progress) -> dict[str, Any]:
-    """For each variant to train by reward: its updates, the least number of sampled answers, and the memory of its two models, of
-    the trained weights and of one pass's logits."""
+def _by_reward(context: Context, methods: Sequence[Method], train: Sequence[Problem]) -> dict[str, Any]:
+    """For each variant to train by reward: its updates, the least number of sampled answers, their cap and the time that all
+    take at the cap, without prompts; the memory of its two models, of the trained weights and of one pass's logits."""
+    from cirf.cpu.number_formats import computed_in
+    from cirf.lm.backbone import pick_device
     from cirf.lm.training.reward import LOGITS
 
+    recipe = context.recipe
+    a_weight = 4.0 if computed_in(recipe.backbone.dtype, pick_device(recipe.backbone.device)) == "float32" else 2.0
     found: dict[str, Any] = {}
     for method in methods:
         how = method.reward
         if how is None:
             continue
-        sizes = parameter_count(resolve(recipe.backbone.model, progress), recipe)
-        trained = sizes["parameters"] if how.adaptation == "full" else sizes["lora_per_rank"] * how.lora.rank
-        held = (4.0 if how.adaptation == "full" else 2.0) + (4.0 if recipe.backbone.dtype == "float32" else 2.0)
-        memory = held * sizes["parameters"] + 16.0 * trained + 5 * 4.0 * LOGITS
-        answers = how.max_steps * how.questions * how.num_generations
-        found[method.name] = {"updates": how.max_steps, "answers": answers, "memory_gib": round(memory / GIB, 1)}
+        sizes = parameter_count(resolve(recipe.backbone.model, context.progress), recipe)
+        full, head = how.adaptation == "full", sizes["width"] * sizes["vocabulary"]
+        trained = sizes["parameters"] if full else sizes["lora_per_rank"] * how.lora.rank
+        held = sizes["parameters"] * (a_weight + (4.0 if full else a_weight)) + a_weight * head  # a tied head is packed apart
+        memory = held + 16.0 * trained + 5 * 4.0 * LOGITS
+        answers, cap = how.max_steps * how.questions * how.num_generations, most_tokens(context, method, train)
+        work = (8.0 if full else 6.0) * answers * cap * (sizes["inside"] + head)  # two for sampling, the others for gradients
+        section = recipe.finetune.model_copy(update={"adaptation": how.adaptation, "batch_size": how.questions})
+        found[method.name] = {
+            "updates": how.max_steps,
+            "answers": answers,
+            "cap": cap,
+            "seconds_at_cap": round(work / speed(recipe.backbone, section, sizes, how.num_generations)),
+            "memory_gib": round(memory / GIB, 1),
+        }
     return found
 
 
@@ -234,7 +247,8 @@ def print_estimate(made: dict[str, Any]) -> None:
         )
     for name, row in made.get("by_reward", {}).items():
         answers = f"{row['answers']:,} sampled answers or more in {row['updates']:,} updates"
-        print(f"{name}: trained by reward with {answers}; about {row['memory_gib']} GiB of memory")
+        taken = f"about {in_hours(row['seconds_at_cap'])} on this machine if each has {row['cap']} tokens, the most"
+        print(f"{name}: trained by reward with {answers}; {taken}; {row['memory_gib']} GiB of memory")
     planned = made.get("updates", [])
     for each in planned:  # usually one for all methods
         line: str = each["summary"]

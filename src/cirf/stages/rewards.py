@@ -87,16 +87,23 @@ def _questions(context: Context, method: Method, render: Callable[[str], str]) -
     how, tasks = method.reward, context.tasks
     assert how is not None
     training, held_out = context.train(), context.validation()[: how.eval_questions]
-    caps = [method.budget(tasks[task], context.recipe.evaluate) for task in dict.fromkeys(one.task for one in training)]
-    cap = min(max(caps, default=1), how.max_completion_length or math.inf)
     score = None if how.function is None else own_reward(how.function)
+    cap = most_tokens(context, method, training)
     prompts = [[render(method.prompt(hide(one), tasks[one.task])) for one in part] for part in (training, held_out)]
 
     def judged(problems: Sequence[Problem], place: int, output: Output) -> tuple[float, bool]:
         problem = problems[place]
         return rewarded(method, tasks[problem.task], how, score, problem, output)
 
-    return Questions(prompts[0], partial(judged, training), prompts[1], partial(judged, held_out), int(cap))
+    return Questions(prompts[0], partial(judged, training), prompts[1], partial(judged, held_out), cap)
+
+
+def most_tokens(context: Context, method: Method, training: Sequence[Problem]) -> int:
+    """The cap of a sampled answer to a training question, the end token included."""
+    assert method.reward is not None
+    tasks = dict.fromkeys(one.task for one in training)
+    caps = [method.budget(context.tasks[task], context.recipe.evaluate) for task in tasks]
+    return int(min(max(caps, default=1), method.reward.max_completion_length or math.inf))
 
 
 def rewarded(
