@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,6 +45,24 @@ def without_bars() -> Iterator[None]:
     finally:
         if shown:
             enable_progress_bars()
+
+
+@contextlib.contextmanager
+def transformers_quiet() -> Iterator[None]:
+    """No bar of transformers over the shards of a checkpoint, and no table of weights that do not fit: our own bars and
+    messages say what is going on."""
+    from transformers.utils import logging
+
+    level = logging.get_verbosity()
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    shown = logging.is_progress_bar_enabled() and os.environ.get("HF_HUB_DISABLE_PROGRESS_BARS") != "1"
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if shown:
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def quiet() -> None:

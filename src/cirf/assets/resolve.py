@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from cirf.assets.catalogue import ASSETS, FORMAT, PREFIX, Asset, find
-from cirf.assets.hub import quiet
+from cirf.assets.hub import quiet, transformers_quiet
 from cirf.errors import CirfError
 from cirf.progress import SILENT, Progress
 from cirf.store.files import hash_file, parse_json, to_json
@@ -36,7 +36,7 @@ def convert_gguf(file: Path, folder: Path, progress: Progress) -> None:
     """Write the model of a GGUF file into ``folder`` as a bfloat16 safetensors checkpoint with a fast tokenizer. A separate
     output matrix that equals the embedding up to quantisation is dropped and tied, as the official configs have it; raises
     ``CirfError`` if it is something else."""
-    with _quiet():
+    with transformers_quiet(), warnings.catch_warnings(action="ignore"):  # the file is known, its special cases are handled here
         config = _write_weights(file, folder, progress)
         _write_tokenizer(file, folder, config.max_position_embeddings)
 
@@ -152,24 +152,6 @@ def _tensors_counted(name: str, progress: Progress) -> Iterator[None]:
         yield
     finally:
         reader.tqdm = theirs
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """No bars and no warnings of transformers': the file is known, and its special cases are handled above."""
-    from transformers.utils import logging
-
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 _MARKER, _FILES = "cirf-asset.json", "cirf-files.json"

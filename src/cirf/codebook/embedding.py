@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from safetensors.numpy import save
 
+from cirf.assets.hub import transformers_quiet
 from cirf.codebook.rows import Joined, Picked, Rows, open_rows
 from cirf.distributed import ALONE, Share
 from cirf.errors import CirfError
@@ -214,13 +215,11 @@ def load_encoder(section: schema.Embeddings, folder: Path, device: str) -> Sente
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """No progress bars and log messages of the libraries; errors are still raised."""
-    from cirf.lm.backbone import without_bars
-
     log = logging.getLogger("sentence_transformers")
     before = log.level
     log.setLevel(logging.ERROR)
     try:
-        with without_bars():
+        with transformers_quiet():
             yield
     finally:
         log.setLevel(before)

@@ -8,7 +8,6 @@ it with ``torch.load``.
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from cirf.assets import resolve
+from cirf.assets.hub import transformers_quiet
 from cirf.cpu.memory import enough
 from cirf.cpu.number_formats import widen
 from cirf.distributed import sharded
@@ -156,7 +156,7 @@ def load_model(source: str | Path, section: schema.Backbone, training: Literal["
     dtype, target = "float32" if training == "full" else section.dtype, pick_device(section.device)
     in_parts = training is not None and sharded()
     loaded_as = "auto" if in_parts and training == "full" else getattr(torch, dtype)
-    with explained(source, "model"), without_bars():
+    with explained(source, "model"), transformers_quiet():
         model = from_safetensors(AutoModelForCausalLM, source, section, config=config, dtype=loaded_as, **attention)
         widen(model, dtype, target)
     if in_parts:
@@ -260,7 +260,7 @@ def explained(source: str | Path, what: str) -> Iterator[None]:
         if "trust_remote_code" in str(error):
             advice = "set backbone.trust_remote_code: true if you trust it (of commands that run no recipe: --trust-remote-code)"
             raise CirfError(f"{source}: the {what} comes with custom code; {advice}") from None
-        if "mismatched_sizes" in str(error):  # whose report is not shown: see `without_bars`
+        if "mismatched_sizes" in str(error):  # whose report is not shown: see `transformers_quiet`
             raise CirfError(f"{source}: weights have other shapes than config.json says; fetch the whole model again") from None
         if "instantiate the backend tokenizer" in str(error):
             raise CirfError(f"{source}: {_NO_TOKENIZER}") from None
@@ -268,21 +268,3 @@ def explained(source: str | Path, what: str) -> Iterator[None]:
             object_of(path / name)
         first = (" ".join(str(error).split()) or type(error).__name__)[:200].rstrip(". ")
         raise CirfError(f"{source}: no {what} could be loaded from there ({first}); {_ADVICE}") from None
-
-
-@contextlib.contextmanager
-def without_bars() -> Iterator[None]:
-    """No bar of transformers over the shards of a checkpoint, and no table of weights that do not fit: our own bars and
-    messages say what is going on."""
-    from transformers.utils import logging
-
-    level = logging.get_verbosity()
-    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-    shown = logging.is_progress_bar_enabled() and os.environ.get("HF_HUB_DISABLE_PROGRESS_BARS") != "1"
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if shown:
-            logging.enable_progress_bar()  # type: ignore[no-untyped-call]

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
+from cirf.assets.hub import transformers_quiet
 from cirf.distributed import is_main
 from cirf.errors import CirfError
-from cirf.lm.backbone import without_bars
 from cirf.lm.prompt import encode, prompt_text, response_template, stop_ids
 from cirf.lm.training.checkpoints import disk_errors
 from cirf.lm.vocabulary import token_names
@@ -42,7 +42,7 @@ def save_model(model: Any, tokenizer: Any, folder: Path, dtype: str, delimiters:
         names = token_names(0, delimiters)
         tokenizer.response_template = response_template(tokenizer, names.start, names.end)
     if is_main():
-        with disk_errors(folder), without_bars():
+        with disk_errors(folder), transformers_quiet():
             model.save_pretrained(str(folder))
             tokenizer.save_pretrained(str(folder))
             _copy_processors(model.config, folder)

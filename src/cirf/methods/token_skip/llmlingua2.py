@@ -18,10 +18,11 @@ from typing import Any, NamedTuple
 
 import torch
 
+from cirf.assets.hub import transformers_quiet
 from cirf.cpu.memory import enough
 from cirf.cpu.number_formats import widen
 from cirf.errors import CirfError
-from cirf.lm.backbone import explained, from_safetensors, load_config, locate, pick_device, placed, without_bars
+from cirf.lm.backbone import explained, from_safetensors, load_config, locate, pick_device, placed
 from cirf.methods.token_skip.shorten import Solution, Span, Word, per_word, weighed, word_spans
 from cirf.progress import SILENT, Progress
 from cirf.recipe import schema
@@ -191,7 +192,7 @@ def load_classifier(source: str | Path, section: schema.Backbone) -> Any:
     if not classes[0].endswith("ForTokenClassification"):
         raise CirfError(f"{source}: holds a {classes[0]}, not a token classifier; give a folder or hub id of one")
     target = pick_device(section.device)
-    with explained(source, "model"), without_bars():
+    with explained(source, "model"), transformers_quiet():
         dtype = getattr(torch, section.dtype)
         model = from_safetensors(AutoModelForTokenClassification, source, section, config=config, dtype=dtype)
         widen(model, section.dtype, target)
