@@ -38,6 +38,15 @@ STEPS = [
     ("0.25", "P(HH) = 1/2 * 1/2 = 1/4.", "1/2*1/2="),  # 1/4 is the value itself
     ("125000", "₹1,00,000 + ₹25,000 = ₹1,25,000", "100000+25000="),
     ("14", "0.5x - 10 = 14.50", ""),
+    ("15", "The sum is -3 + 8 + 10 = 15.", "-3+8+10="),
+    ("-175", "Now it is -$250 + $75 = -$175.", "-250+75="),
+    ("12", "The gain is $92 -$80 = $12.", "92-80="),
+    ("134.5 million", "It is $1,234.5 million - $1,100.0 million = $134.5 million.", "1234.5-1100.0="),
+    ("100", "35° + 65° = 100°", "35+65="),
+    ("14", "It is 14 miles (10 miles skated + 4 miles walked).", "(10+4)="),
+    ("4", "Points = (16 pounds)/4 = 4 points", "(16)/4="),
+    ("34", "Perimeter = 2(12 + 5) = 34 cm.", "2*(12+5)="),
+    ("18", "9 (choices for the first) x 2 (choices for the second) = 18", "9*2="),
     ("15", "P = 5 W/m^2 * 3 m^2 = 15 W", "5*3="),  # powers of units are none of the calculation
     ("2*10^3", "It takes 2 * 10^3 s.", ""),
     ("", "There are 3 pens.", ""),

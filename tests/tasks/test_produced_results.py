@@ -193,6 +193,10 @@ STATES = [
     ("It is calculated by subtracting the pens.", "", WHO),
     ("The dog chases Bo (rule 2), so the dog is kind.", "kind", WHO),
     ("It is given by the formula √(x+y).", "", WHO),
+    ("The derivative is cos(x)·x.", "", WHO),
+    ("The reviewer is satisfied with the outcome.", "satisfied with the outcome", WHO),
+    ("Dan served as Chief of Protocol of the United States.", "Chief of Protocol", WHO),
+    ("Nia docks before Ava.", "Nia before Ava", WHO),
 ]
 
 
@@ -366,6 +370,13 @@ BORN = Problem("p", "t", "Eve was born in Cairo. Later Eve moved away.\n\nWhere 
         ("The interval was wide (95% CI 0.89-1.08).", "", TRAIN),
         ("The stay was shorter (p < 0.001).", "p<0.001", TRAIN),
         ("Let E = event that the sum is prime.", "E", TRAIN),
+        ("Let Ben be b years old.", "b", TRAIN),
+        ("So P = 6/36 = 1/6 ≈ 0.167.", "1/6", dataclasses.replace(TRAIN, answer="1/6")),
+        ("So P = 6/36 = 1/6 ≈ 0.167.", "0.167", TRAIN),
+        ("3x + 6 - 2x = x + 6", "x + 6", dataclasses.replace(TRAIN, answer="x + 6")),
+        ("O is -2 each, so -8.", "-8", TRAIN),
+        ("V = IR = 0.05 A * 220 Ω = 11 V.", "11", TRAIN),
+        ("1 is less than 5, so we round down.", "", dataclasses.replace(TRAIN, question="Round 1.")),
     ],
 )
 def test_a_value_is_whole(step: str, result: str, problem: Problem) -> None:

@@ -25,7 +25,7 @@ from cirf.tasks.parsing.answers import number_value
 from cirf.tasks.steps import left_side, numbers_in, strip_annotations, worked_out
 from cirf.tasks.task import Task
 from cirf.text.discourse import function_of
-from cirf.text.numerals import evaluate, find_numbers, has_decimal_commas, number_text, plain_numbers, with_points
+from cirf.text.numerals import SCALES, evaluate, find_numbers, has_decimal_commas, number_text, plain_numbers, with_points
 from cirf.text.step_marks import option_starts
 
 _SPACE = re.compile(r"\s+")
@@ -227,13 +227,16 @@ def with_unit(number: str, step: str) -> str:
 
 
 _TOKEN = re.compile(
-    r"""(?P<number>(?:(?<![\w)\]}%.])(?<![\w)\]}%.]\s)-)?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:\s?%)?)
+    r"""(?P<number>(?:(?:(?<![\w)\]}%.])(?<![\w)\]}%.]\s)|(?<=\b(?:is|to|of|at)\s)|(?<=\b(?:are|was)\s))-)?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:\s?%)?)
     |(?P<sign>[+*×·÷/-]|(?<=\d\s):(?=\s\d)|\b(?:plus|minus|times|multiplied\ by|divided\ by|x|of)\b)
-    |(?P<open>[(\[{])|(?P<close>[)\]}])|(?P<word>[a-z][\w'-]*(?:/[a-z]\w*[²³]?)?)|(?P<other>[^\s$£€¥₹])""",
+    |(?P<open>[(\[{])|(?P<close>[)\]}])|(?P<word>[a-z][\w'-]*(?:/[a-z]\w*[²³]?)?)|(?P<other>[^\s$£€¥₹°])""",
     re.X | re.I,
 )
 _SIGNS = {"×": "*", "·": "*", "÷": "/", ":": "/", "plus": "+", "minus": "-", "times": "*", "x": "*", "of": "*"}
 _SIGNS |= {"multiplied by": "*", "divided by": "/"}
+_DEBT = re.compile(r"(?<![\d)%])(?<![\d)%]\s)-([$£€¥₹])(?=\d)")
+_BESIDE = re.compile(r"(?<![\w.])([\d.]+)\((?=[-\d])")
+_NOTE = re.compile(r"\s?\([^\W\d_][^()\d=\n]+\)")  # "4 (people) + 8 (dogs)"
 _WORDS = 3  # at most, between a number and the sign after it: "7 bags of rice + 2"
 
 
@@ -247,14 +250,18 @@ def working(number: str, step: str) -> str:
     value = number_value(number)
     if value is None:
         return left_side(number, step)
-    _, dot, decimals = number.rstrip("%").partition(".")
+    digits, _, scale = number.partition(" ")
+    _, dot, decimals = digits.rstrip("%").partition(".")
     share = number.endswith("%") and "%" in plain_numbers(step)
     slack = Fraction(1, 2 * 10 ** len(decimals)) if dot else Fraction(0)
-    text = plain_numbers(strip_annotations(step))
+    wanted = {value, value / SCALES.get(scale, 1)}  # "512 + 498 = 1,010 thousand"
+    text = _NOTE.sub("", plain_numbers(strip_annotations(step)))
+    text = _BESIDE.sub(r"\1*(", _DEBT.sub(r"\1-", text))
     fraction = ""  # what it comes to, written as a quotient: "= 1/4" behind "1/2 * 1/2"
     for terms in reversed(list(_calculations(text))):
         found = evaluate(terms) if not number.startswith("".join(terms)) else None  # "2*10" is a part of "2*10^3"
-        if found is not None and min(abs(found - value), abs(100 * found - value) if share else slack + 1) <= slack:
+        away = [] if found is None else [abs(found - each) for each in wanted] + [abs(100 * found - value)] * share
+        if min(away, default=slack + 1) <= slack:
             if len(terms) != 3 or not re.search(rf"[=≈]\s?{terms[0]}\s?/\s?{terms[2]}(?!\d|[/.]\d|\s?[=*+-])", text):
                 return "".join(terms) + "="
             fraction = fraction or "".join(terms) + "="

@@ -103,7 +103,8 @@ _GIVES = re.compile(
 )
 _RESTATED = re.compile(
     r"\b(?:which (?:is|makes|leaves|gives|(?:rounds|is rounded)(?: up| down| off)? to)|rounded(?: up| down| off)? to|"
-    r"i\.e\.,?(?= [0-9.]+\s?%)|giving|leaving|making|so (?:\w+ ){1,3}(?:needs?|gets?|has|have|is|are))\s+"
+    r"i\.e\.,?(?= [0-9.]+\s?%)|giving|leaving|making|(?<=, )so(?= [-$]?[0-9])|"
+    r"so (?:\w+ ){1,3}(?:needs?|gets?|has|have|is|are))\s+"
     r"(?:about |approximately |only |exactly )?(?=[$-]?[0-9])",
     re.I,
 )
@@ -117,7 +118,7 @@ CONCLUDES = re.compile(
 _SHARE = re.compile(r"\b(?:half|thirds?|quarters?|fifths?|%|percent|part) of (?:the )?[$(]*$", re.I)
 _UNKNOWN = re.compile(r"(?:[A-Za-z]| [A-Zxyzn])(?![A-Za-z'])")
 _BESIDE = re.compile(r"([a-z])(?![\w'’²³^/])")
-_DENIED = re.compile(r"\b(?:is|are|was|were)(?:\snot|n['’]t)\s(?:[a-z]+\s){0,2}$")
+_DENIED = re.compile(r"\b(?:is|are|was|were)(?:\snot|n['’]t)\s(?:[a-z]+\s){0,2}$|\b(?:less|more|greater|smaller)\sthan\s$")
 _SO = re.compile(r"(?<=[,;]) (?:and )?(?:so|therefore|thus|hence)\b", re.I)
 _MARK = re.compile(r"^\s*(?:#+\s*)?(?:\*\*)?(?:step\s+\d+\s*[:.)-]*|\d{1,2}[.)](?=\s))\s*", re.I)
 
@@ -365,9 +366,11 @@ def _value_at(text: str, start: int, as_written: bool = False) -> tuple[str, int
 def _is_unit(amount: re.Match[str], text: str) -> bool:
     """Whether the letter behind a number is a unit, such as in ``21 N``: it is nowhere else without a number before it."""
     letter = amount[2]
+    if letter in _UNIT_LETTERS and re.search(rf"(?:\A|[.:;,]\s){letter}\s?=", text):  # "V = IR = 11 V"
+        return True
     if letter not in _UNIT_LETTERS or not amount[0][-2].isspace():
         return False
-    return not re.search(rf"(?<![\w/]){letter}(?![\w'’])", re.sub(rf"\d\s?{letter}\b", "", text))
+    return not re.search(rf"(?<![\w/]){letter}(?![\w'’])", re.sub(rf"\d\s?{letter}\b|\({letter}\)", "", text))
 
 
 def _short(number: Numeral, text: str, as_written: bool = False) -> str:

@@ -70,11 +70,15 @@ def produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
     number = None if choices else number_value(problem.answer)
     as_written = number is None or "/" in problem.answer or number_text(number) != problem.answer  # else decimals
     value = written_out(segment, as_written)
+    exact, rounded, _ = segment.rpartition("≈")  # "= 1/6 ≈ 0.167"
+    if rounded and written_out(exact, as_written) == problem.answer:
+        value = problem.answer
     letter = option_at_front(segment, problem) if choices else ""
     if letter and not (value and _SMALL_LETTER.match(segment)):  # "a) 3 + 4 = 7" numbers a step
         return letter
     if found := value or unsolved(segment) or compared(segment, judges(problem)):
-        return problem.answer if found.replace(" ", "") == problem.answer.replace(" ", "") else found
+        expected = problem.answer.replace(" ", "")
+        return problem.answer if expected in (found.replace(" ", ""), found.rpartition("=")[2]) else found
     outright = answers = bool(anchors(segment))
     coin = _COIN.search(problem.question) is not None
     if choices and len(problem.answer) == 1:

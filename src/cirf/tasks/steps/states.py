@@ -74,7 +74,7 @@ _SAYS_WHAT = re.compile(
         |(?:suggests|indicates)(?!\s(?:that|it|he|she|they|what|how|why)\b))
     |(?:gives?|gave|yields?|makes?|spells?|forms?|returns?|prints?|outputs?)(?=\s["“'‘`])
     |(?:lives?|lived|lies?|starts?|sits?|stands?|belongs?|belonged|consists?|consisted|comes?|came|occurs?|occurred|originated|refers?
-        |died)\s(?:in|on|at|to|of|from|as|by|with)
+        |died)\s(?:in|on|at|to|of|from|as|by|with)|serve[sd]\sas
     )\s(?=\S)""",
     re.X | re.I,
 )
@@ -86,7 +86,7 @@ _FILLERS = re.compile(
     re.I,
 )
 _BY = re.compile(
-    r"(?:[a-z]+ed|made|born|built|held|written|given|led|found)\s(?:as|after|by|from|into|of|to|with)\s"
+    r"(?!(?:dis)?satisfied|pleased)(?:[a-z]+ed|made|born|built|held|written|given|led|found)\s(?:as|after|by|from|into|of|to|with)\s"
     r"|(?:located|situated|born|held|set|found|based|placed|kept|stored|hidden)\s(?:in|on|at)\s",
     re.I,
 )
@@ -107,8 +107,8 @@ _EMPTY = re.compile(
     re.I,
 )
 PAIR = re.compile(  # "Nia is before Ava", "the order has Nia before Ava", "Bo came ahead of Cy"
-    r"""(?<![\w-])([A-Z][\w'’-]*)\s(?:(?:must|has\sto|will|would|should)\s)?(?:(?:is|was|be|sits?|sat|stands?|comes?|came|lives?|ranks?
-    |finish(?:es|ed)|arrive[sd]?|runs?|ran|goes|went|speaks?|spoke)\s)?(?:(?:immediately|directly|right|just|still|to\sthe)\s){0,2}
+    r"""(?<![\w-])([A-Z][\w'’-]*)\s(?:(?:must|has\sto|will|would|should)\s)?(?:(?:is|was|be|sit|sat|stood|came|come|ran|run|went|spoke
+    |[a-z]{2,}(?:s|ed))\s)?(?:(?:immediately|directly|right|just|still|to\sthe)\s){0,2}
     (before|after|above|below|behind|ahead\sof|next\sto|in\sfront\sof|left\sof|right\sof|[a-z]{3,}er\sthan)\s([A-Z][\w'’-]*)(?=\W*$)""",
     re.X,
 )
@@ -204,6 +204,8 @@ def _complement(text: str, verb: re.Match[str]) -> str:
             return ""
     text = text.lstrip("\"“'‘*(")
     end = _ENDS.search(text)
+    if end and end[0] == "(" and text[: end.start()][-1:].isalpha():  # "cos(x)"
+        return ""
     words = _short_phrase((text[: end.start()] if end else text).strip(" .!*'’"))
     return f"not {words}" if words and denied else words
 
