@@ -22,7 +22,7 @@ from safetensors import SafetensorError
 
 from cirf import cli, methods, tasks
 from cirf.assets import resolve
-from cirf.errors import CirfError, tells_of_a_full_disk, tells_of_a_lost_process
+from cirf.errors import CirfError, is_disk_full, is_lost_process
 from cirf.progress import Progress
 from cirf.recipe.load import shipped
 from cirf.store.run_folder import RunFolder
@@ -445,17 +445,17 @@ OTHER = [
 
 @pytest.mark.parametrize("error", FULL, ids=repr)
 def test_a_full_disk_is_known_by_any_of_its_names(error: Exception) -> None:
-    assert tells_of_a_full_disk(error)
+    assert is_disk_full(error)
 
 
 @pytest.mark.parametrize("error", OTHER, ids=repr)
 def test_nothing_else_is_taken_for_one(error: Exception) -> None:
-    assert not tells_of_a_full_disk(error)
+    assert not is_disk_full(error)
 
 
 def test_while_saving_more_messages_mean_a_full_disk() -> None:
     error = RuntimeError("error writing file model.safetensors")
-    assert tells_of_a_full_disk(error, saving=True) and not tells_of_a_full_disk(error)
+    assert is_disk_full(error, saving=True) and not is_disk_full(error)
 
 
 DESERTED = """
@@ -485,9 +485,9 @@ def test_a_process_that_is_left_alone_says_so(tmp_path: Path) -> None:
 
 def test_a_process_that_is_alone_has_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     error = RuntimeError("Read error: Connection reset by peer.")
-    assert not tells_of_a_lost_process(error)
+    assert not is_lost_process(error)
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert tells_of_a_lost_process(error) and not tells_of_a_lost_process(ConnectionResetError(str(error)))
+    assert is_lost_process(error) and not is_lost_process(ConnectionResetError(str(error)))
 
 
 @pytest.mark.parametrize(("code", "said"), [(130, True), (143, True), (1, False)])

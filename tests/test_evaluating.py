@@ -269,7 +269,7 @@ def test_what_another_recipe_left_in_the_folder_is_not_reported(finished: Path, 
     assert list(report["methods"]) == ["direct_sft"] and "evaluation/cot" in report["left_out"]
     (out / "recipe.yaml").write_text(recipe.replace("batch_size: 16", "batch_size: 3"))
     before = (out / "report.html").read_bytes()
-    assert "none of its evaluations is of the recipe" in tinyrun.cirf("report", out).error()
+    assert "its evaluations are out of date: recipe, data, models or cirf have changed" in tinyrun.cirf("report", out).error()
     assert (out / "report.html").read_bytes() == before
     assert "none by the current recipe" in tinyrun.cirf("show", out).error()
 

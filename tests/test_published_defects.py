@@ -6,7 +6,7 @@ rows that are not trained, or whole matrices that are, (8) rows that move though
 rows that are reported, (10) other outputs from the same seed. Elsewhere: the seeing of gold by any other way of asking
 (`evaluation/test_no_gold.py`), the metric (`evaluation/test_chance.py`), the laid over rows against rows of the matrix
 (`lm/test_loss.py`), a warm-up apart and the share cut off (`evaluation/test_latency.py`, `test_harness.py`), latents that are
-computed again (5; `lm/test_latent.py`, `lm/test_projector.py`). A model that thinks in vectors does so here as it is evaluated.
+computed again (5; `lm/test_latent.py`, `lm/test_projector.py`). A model that reasons in vectors does so here as it is evaluated.
 """
 
 from __future__ import annotations

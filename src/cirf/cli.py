@@ -15,7 +15,7 @@ from typer import Argument, Option
 
 from cirf import __version__
 from cirf.environment import limit_spinning, limit_threads
-from cirf.errors import CirfError, tells_of_a_full_disk, tells_of_a_lost_process
+from cirf.errors import CirfError, is_disk_full, is_lost_process
 from cirf.progress import printable
 from cirf.user_code import look_only
 
@@ -574,18 +574,18 @@ def main() -> None:
     except CirfError as error:
         _fail(str(error))
     except OSError as error:
-        if tells_of_a_full_disk(error):
+        if is_disk_full(error):
             _fail(_full(error.filename))
         where = str(error.filename or "a file")
         where = where if len(where) < 200 else f"{where[:80]}..."
         _fail(f"{where}: cannot be used ({error.strerror or error}); name a place that this user may read and write")
     except Exception as error:
-        if tells_of_a_lost_process(error):
+        if is_lost_process(error):
             _tell("another process of this run has ended (see its last output); run the same command to resume")
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(2)  # a normal exit would shut down gloo, which aborts if the others are gone
-        if not tells_of_a_full_disk(error):
+        if not is_disk_full(error):
             raise
         _fail(_full(None))
     except SystemExit as stop:

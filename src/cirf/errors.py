@@ -28,7 +28,7 @@ class CirfError(Exception):
     """
 
 
-def tells_of_a_full_disk(error: BaseException, saving: bool = False) -> bool:
+def is_disk_full(error: BaseException, saving: bool = False) -> bool:
     """Whether an exception says that nothing more can be written: torch, safetensors and tokenizers have their own messages.
 
     ``saving``: it is known that something was being written.
@@ -38,7 +38,7 @@ def tells_of_a_full_disk(error: BaseException, saving: bool = False) -> bool:
     return any(sign in str(error).lower() for sign in (*_SIGNS, *(_WHILE_SAVING if saving else ())))
 
 
-def tells_of_a_lost_process(error: BaseException) -> bool:
+def is_lost_process(error: BaseException) -> bool:
     """Whether an exception says that another process of the same run is gone: each process gets it where it next waits."""
     if isinstance(error, OSError) or int(os.environ.get("WORLD_SIZE", "1")) == 1:
         return False

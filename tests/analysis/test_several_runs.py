@@ -218,7 +218,7 @@ def test_the_law_is_refused_on_few_points_and_fitted_on_enough(tmp_path):
     assert [point["accuracy"] - point["residual_seconds"] for point in points] == pytest.approx(height)
     assert row["slope_low"] < row["slope"] < row["slope_high"]
     assert {point["method"]: point["gamma"] for point in points} == {"cirf_full": None, "cirf_fast": 0.1, "cirf_faster": 0.2}
-    assert any("resting on 6 points" in note for note in found.notes)
+    assert any("from 6 points" in note for note in found.notes)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cirf.methods import get
 from cirf.rationales.check import check, some
-from cirf.rationales.redundancy import certificate, redundant
+from cirf.rationales.redundancy import count_left_out, redundant
 from cirf.rationales.results import write_results
 from cirf.rationales.segmentation import cut_all, segment
 from cirf.recipe import schema
@@ -157,7 +157,7 @@ def test_the_certificate_counts_what_went() -> None:
     section = schema.Segments(by="function", redundant="drop")
     cut = cut_all([Rationale(CLIPS.id, 0, ALOUD, "x")], section, [CLIPS])
     assert cut.steps[0].segments == tuple(PARTS[place][1] for place in (0, 1, 2, 6))
-    summary = certificate(cut.redundant, cut.steps[0].segments, lambda text: len(text.split()))
+    summary = count_left_out(cut.redundant, cut.steps[0].segments, lambda text: len(text.split()))
     assert summary["of_tokens"] == len(ALOUD.split()) and summary["steps"] == 4 and summary["rationales"] == 1
     assert summary["by"]["settled"]["check"] == {"steps": 1, "tokens": len(PARTS[4][1].split())}
     assert summary["tokens"] == sum(count["tokens"] for count in summary["by"]["settled"].values())

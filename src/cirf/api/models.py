@@ -67,7 +67,7 @@ def load(model: str | Path, **keys: Any) -> tuple[Any, Any]:
         **keys: keys of the recipe's ``backbone``, such as ``dtype="float32"`` to train every weight, or ``device="cpu"``.
 
     Raises:
-        CirfError: no such model, or one that thinks in vectors (`cirf ask` and `cirf evaluate` load it).
+        CirfError: no such model, or one that reasons in vectors (`cirf ask` and `cirf evaluate` load it).
     """
     chosen = settings(schema.Backbone, keys, "load", ("model",))
     path = user_path(model)

@@ -101,7 +101,7 @@ def _say_how(out: Path, rows: Mapping[str, int], as_json: bool) -> None:
 
 
 def export(model: Path, out: Path, kind: str, as_json: bool) -> None:
-    """Write a model as a GGUF file and print how to use it. ``CirfError`` if it thinks in vectors, which llama.cpp cannot."""
+    """Write a model as a GGUF file and print how to use it. ``CirfError`` if it reasons in vectors, which llama.cpp cannot."""
     from cirf.methods.saved import vectors_of
 
     chosen = next((known for known in KINDS if known == kind), None)

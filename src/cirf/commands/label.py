@@ -48,7 +48,7 @@ def label(
         return
     for number in sorted(labels):
         print(f"<cirf_{number:03d}>  {labels[number]}")
-    print(f"{len(labels)} of {len(segments)} codes have their own labels; the others keep those by rule")
+    print(f"{len(labels)} of {len(segments)} codes have labels of your own; the others keep those found by rule")
 
 
 def _changed(labels: Mapping[int, str], changes: Mapping[int, str | None]) -> dict[int, str]:

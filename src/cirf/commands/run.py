@@ -219,7 +219,7 @@ def save_report(folder: Path) -> dict[str, Any]:
     data = collect(folder, stages=up_to_date(folder)) if archived is None else dict(archived.data)
     if data["left_out"] and not data["methods"]:
         raise CirfError(
-            f"{folder}: none of its evaluations is of the recipe, data and models that it names now (see `cirf status`); "
+            f"{folder}: its evaluations are out of date: recipe, data, models or cirf have changed (see `cirf status`); "
             f"`cirf run {folder / 'recipe.yaml'} --out {folder}` makes them again"
         )
     page = render(data)

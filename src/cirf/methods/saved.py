@@ -1,4 +1,4 @@
-"""The files next to a saved model that thinks in vectors of either kind."""
+"""The files next to a saved model that reasons in vectors of either kind."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from cirf.errors import CirfError
 from cirf.rationales.collect import Collected, gather
-from cirf.rationales.redundancy import certificate
+from cirf.rationales.redundancy import count_left_out
 from cirf.rationales.results import comma_tasks, write_results
 from cirf.rationales.segmentation import PAPER_SHARE_DROPPED, Cut, cut_all, spread
 from cirf.recipe import schema
@@ -65,8 +65,8 @@ class TaskCheck:
 @dataclass(frozen=True, slots=True)
 class CheckReport:
     """``total`` over all problems, ``tasks`` by table name, the counts of the stages as a run would report them, and of the steps
-    that ``segments.redundant: drop`` leaves out (`certificate`). ``looked_at``: of how many problems the rationales were looked
-    at. Where these are not all, counts in ``total`` and ``tasks`` are scaled up, and the others are of these problems."""
+    that ``segments.redundant: drop`` leaves out (`count_left_out`). ``looked_at``: of how many problems the rationales were
+    read. Where these are not all, counts in ``total`` and ``tasks`` are scaled up, and the others are of these problems."""
 
     total: TaskCheck
     tasks: dict[str, TaskCheck]
@@ -111,7 +111,7 @@ def check(
     left_out = None
     if segments.redundant == "drop":
         kept = (segment for row in pieces.steps for segment in row.segments)
-        left_out = certificate(pieces.redundant, kept, count_tokens)
+        left_out = count_left_out(pieces.redundant, kept, count_tokens)
     return CheckReport(
         _scaled(work.check(None), len(problems)),
         {name: _scaled(work.check(name), count) for name, count in counts.items()},

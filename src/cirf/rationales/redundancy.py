@@ -116,7 +116,7 @@ def _repeated(steps: Sequence[str]) -> set[int]:
     return found
 
 
-def certificate(left_out: Sequence[Redundant], kept: Iterable[str], tokens: Callable[[str], int]) -> dict[str, Any]:
+def count_left_out(left_out: Sequence[Redundant], kept: Iterable[str], tokens: Callable[[str], int]) -> dict[str, Any]:
     """How many steps and tokens were left out of how many tokens in all, by reason and function."""
     counts: dict[str, dict[str, Counter[str]]] = {}
     for row in left_out:
@@ -133,7 +133,7 @@ def certificate(left_out: Sequence[Redundant], kept: Iterable[str], tokens: Call
 
 
 def left_out_notes(summary: Mapping[str, Any]) -> list[str]:
-    """Sentences on the steps left out, by their `certificate`; none where there are none."""
+    """Sentences on the steps left out, from the dict of `count_left_out`; none where there are none."""
     if not summary.get("tokens"):
         return []
     by = (f"{count['tokens']:,} {name} ({why})" for why, found in summary["by"].items() for name, count in found.items())

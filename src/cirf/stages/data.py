@@ -116,7 +116,7 @@ def segments(context: Context, work: Path) -> dict[str, Any]:
     report, notes = pieces.report | {"problems_used": len(kept)}, _counted(pieces.dropped)
     if context.recipe.segments.redundant == "drop":
         write_rows(work / "redundant.jsonl", pieces.redundant)
-        report["redundant"], more = _certified(context, pieces)
+        report["redundant"], more = _score_left_out(context, pieces)
         notes += more
     write_atomic(work / "report.json", to_json(report))
     return {"rows": sum(steps.problem in kept for steps in pieces.steps), "notes": notes}
@@ -126,18 +126,18 @@ _SCORED, _LONGEST_SCORED, _FALLEN = 50, 8192, 0.7
 """Rationales scored, tokens of a row that is, and nats by which an answer has become clearly less likely: half as likely."""
 
 
-def _certified(context: Context, pieces: Cut) -> tuple[dict[str, Any], list[str]]:
+def _score_left_out(context: Context, pieces: Cut) -> tuple[dict[str, Any], list[str]]:
     """The tokens of the steps left out, the log-likelihood of answers by the backbone with and without them, and notes."""
     from cirf.compression.scorer import answer_losses
     from cirf.lm.prompt import encode, prompt_text
     from cirf.lm.training.batches import Row, tokenise
     from cirf.methods.prose.cot import prose_target
-    from cirf.rationales.redundancy import certificate, left_out_notes
+    from cirf.rationales.redundancy import count_left_out, left_out_notes
     from cirf.stages.models import load_for, release
 
     model, tokenizer = load_for(context, "cot")
     texts = (text for row in pieces.steps for text in row.segments)
-    left_out = certificate(pieces.redundant, texts, lambda text: len(encode(tokenizer, text)))
+    left_out = count_left_out(pieces.redundant, texts, lambda text: len(encode(tokenizer, text)))
     gone: dict[tuple[str, int], list[Redundant]] = {}
     for each in pieces.redundant:
         gone.setdefault((each.problem, each.sample), []).append(each)

@@ -42,7 +42,7 @@ def segments(recipe: Recipe) -> dict[str, Any]:
     return recipe.segments.model_dump(exclude={"adjacent"})
 
 
-def certifying(recipe: Recipe) -> dict[str, Any]:
+def left_out_scores(recipe: Recipe) -> dict[str, Any]:
     """Of the segments: the model that says how likely answers are without redundant steps, where these are left out."""
     if recipe.segments.redundant == "keep":
         return {}

@@ -98,7 +98,7 @@ class Planner:
             found["teacher"] = self._add("teacher", asking, learnt, data.teacher, version=2)
         gathered = section.model_dump(exclude={"teacher"}) | self.rules
         rationales = self._add("rationales", gathered, found, data.rationales, version=5)
-        cut = keys.segments(self.recipe) | keys.drawing(self.recipe) | keys.certifying(self.recipe)
+        cut = keys.segments(self.recipe) | keys.drawing(self.recipe) | keys.left_out_scores(self.recipe)
         self.steps["segments"] = self._add("segments", cut, learnt | {"rationales": rationales}, data.segments, version=7)
 
     def _results(self) -> None:

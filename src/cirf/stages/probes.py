@@ -20,7 +20,7 @@ Units = Literal["thoughts", "steps"]
 
 
 def units_of(method: Method) -> Units | None:
-    """What of a method can be perturbed: the vectors it thinks in, or the steps of its trace; ``None`` where there is neither
+    """What of a method can be perturbed: the vectors it reasons in, or the steps of its trace; ``None`` where there is neither
     between question and answer."""
     return "thoughts" if method.latents else "steps" if method.functional else None
 

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from cirf.errors import CirfError, tells_of_a_full_disk
+from cirf.errors import CirfError, is_disk_full
 from cirf.store.files import write_atomic
 
 _MARKER = "complete"
@@ -44,9 +44,7 @@ def disk_errors(folder: Path) -> Iterator[None]:
         raise
     except Exception as error:
         words = str(error)
-        if tells_of_a_full_disk(error, saving=True) or (
-            isinstance(error, OSError) and error.errno in (errno.EROFS, errno.EACCES)
-        ):
+        if is_disk_full(error, saving=True) or (isinstance(error, OSError) and error.errno in (errno.EROFS, errno.EACCES)):
             free = shutil.disk_usage(next(place for place in (folder, *folder.parents) if place.exists())).free
             room = f"{free / 1e6:,.0f} MB are free ({(words or type(error).__name__).splitlines()[0][:80]})"
             raise CirfError(f"{folder}: cannot write there, {room}; free some space and run the same command again") from error

@@ -24,7 +24,7 @@ from cirf.lm.training.attention import as_trees, for_rows
 from cirf.lm.training.batches import Row
 from cirf.lm.training.callbacks import EarlyCheck, StopOnSignal, check_update
 from cirf.lm.training.checkpoints import clean, disk_errors, latest
-from cirf.lm.training.history import History, code_rows, history_of, survivals
+from cirf.lm.training.history import History, code_rows, embedding_changes, history_of
 from cirf.lm.training.objective import Objective
 from cirf.lm.training.sharding import (
     blank_copy,
@@ -91,7 +91,7 @@ def finetune(
     after = before if plain.device.type == "meta" else code_rows(plain, spec.new_ids)  # only the main process reports them
     objective.leave()
     _forget(trainer)
-    return plain, replace(history, functional_rows=survivals(before, after)), timings
+    return plain, replace(history, functional_rows=embedding_changes(before, after)), timings
 
 
 def _objective(spec: TrainingSpec) -> Objective:

@@ -15,8 +15,8 @@ from cirf.lm.vocabulary import matrices
 
 
 @dataclass(frozen=True, slots=True)
-class Survival:
-    """What training left of the functional tokens' first rows, per matrix (``input``, and ``output`` where untied).
+class EmbeddingChange:
+    """How training changed the functional tokens' embeddings, per matrix (``input``, and ``output`` where untied).
 
     ``cosine``: mean cosine between a row's first and last value. ``geometry``: correlation of the rows' pairwise cosines
     before and after (``None`` below three tokens). ``norm_before``, ``norm_after``: mean L2 norms.
@@ -58,7 +58,7 @@ class History:
     computed_in: str
     losses: list[dict[str, float]]
     validation: list[dict[str, float]]
-    functional_rows: list[Survival]
+    functional_rows: list[EmbeddingChange]
     curriculum: dict[str, Any] | None = None
     ended: str | None = None
 
@@ -113,12 +113,12 @@ def code_rows(model: Any, new_ids: Sequence[int]) -> list[torch.Tensor]:
     return [weight.detach()[codes.to(weight.device)].float().cpu() for weight in matrices(model)] if len(codes) else []
 
 
-def survivals(before: Sequence[torch.Tensor], after: Sequence[torch.Tensor]) -> list[Survival]:
+def embedding_changes(before: Sequence[torch.Tensor], after: Sequence[torch.Tensor]) -> list[EmbeddingChange]:
     """What became of the rows of each matrix, as `code_rows` gives them."""
-    return [_survival(name, old, new) for name, old, new in zip(("input", "output"), before, after, strict=False)]
+    return [_change_of(name, old, new) for name, old, new in zip(("input", "output"), before, after, strict=False)]
 
 
-def _survival(name: str, before: torch.Tensor, after: torch.Tensor) -> Survival:
+def _change_of(name: str, before: torch.Tensor, after: torch.Tensor) -> EmbeddingChange:
     """What became of the rows [K x d] of one matrix."""
     unit = [torch.nn.functional.normalize(rows, dim=1) for rows in (before, after)]
     geometry = None
@@ -129,4 +129,4 @@ def _survival(name: str, before: torch.Tensor, after: torch.Tensor) -> Survival:
         geometry = round(value, 6) if math.isfinite(value) else None
     cosine = float((unit[0] * unit[1]).sum(dim=1).mean())
     norms = [float(rows.norm(dim=1).mean()) for rows in (before, after)]
-    return Survival(name, round(cosine, 6), geometry, round(norms[0], 6), round(norms[1], 6))
+    return EmbeddingChange(name, round(cosine, 6), geometry, round(norms[0], 6), round(norms[1], 6))

@@ -1,1 +1,1 @@
-"""Methods that think in vectors: Coconut, CODI and SIM-CoT."""
+"""Methods that reason in vectors: Coconut, CODI and SIM-CoT."""

@@ -74,7 +74,7 @@ class CoconutSettings(Section):
         return self
 
 
-class ThinkingMethod(Method):
+class LatentMethod(Method):
     """A method whose model feeds its own states back to itself between two marks before it answers."""
 
     trained = True
@@ -111,8 +111,8 @@ class ThinkingMethod(Method):
         return thinking(model, tokenizer, found, Path(source))
 
 
-class Coconut(ThinkingMethod):
-    """Fine-tuned to think in vectors instead of its rationale."""
+class Coconut(LatentMethod):
+    """Fine-tuned to reason in vectors instead of its rationale."""
 
     name = "coconut"
     summary = "fine-tuned to replace steps by its own hidden states, then to answer (needs its own decoding loop)"

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import model_validator
 
 from cirf.methods.base import Preset
-from cirf.methods.latent.coconut import BEGIN, END, ThinkingMethod
+from cirf.methods.latent.coconut import BEGIN, END, LatentMethod
 from cirf.recipe.schema import Evaluate, Lora, Override, Recipe, Section, key
 from cirf.records import Example
 from cirf.tasks.task import Task
@@ -55,7 +55,7 @@ class CodiSettings(Section):
         return self
 
 
-class Codi(ThinkingMethod):
+class Codi(LatentMethod):
     """Fine-tuned to answer from thoughts as it answers from a rationale."""
 
     name = "codi"

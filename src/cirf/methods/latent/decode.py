@@ -1,4 +1,4 @@
-"""Answers of a model that thinks in vectors first: the thoughts go into the cache, and decoding continues from there.
+"""Answers of a model that reasons in vectors first: the thoughts go into the cache, and decoding continues from there.
 
 What the decoder is shown of a prompt with two thoughts, and what of it the cache holds already::
 

@@ -153,9 +153,9 @@ def read_after(
 
 
 def check_vectors(model: Any) -> None:
-    """``CirfError`` where a model cannot think in vectors: where it keeps states (Qwen3.5, Mamba), through which no gradient goes
-    and which a mask does not protect from the thoughts of other rows, takes no vectors in place of words (Gemma 4), or answers
-    otherwise when it reads in parts.
+    """``CirfError`` where a model cannot reason in vectors: where it keeps states (Qwen3.5, Mamba), through which no gradient
+    goes and which a mask does not protect from the thoughts of other rows, takes no vectors in place of words (Gemma 4), or
+    answers otherwise when it reads in parts.
 
     Two short rows of unlike length think, and are then read again in one pass each, from the same vectors.
     """

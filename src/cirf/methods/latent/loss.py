@@ -1,4 +1,4 @@
-"""Training to think in vectors: rows that are cut at their thoughts, and the logits of the tokens after them.
+"""Training to reason in vectors: rows that are cut at their thoughts, and the logits of the tokens after them.
 
 Self-distillation (CODI, Shen et al. 2025) trains one network on each row twice, with its rationale and with thoughts instead. Of
 a rationale of three steps, with two thoughts::
