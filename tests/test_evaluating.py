@@ -293,7 +293,7 @@ def test_answers_are_browsed(finished: Path) -> None:
     wrong = [row for row in there if not row["correct"]]
     said = tinyrun.cirf("show", finished, "--method", "cot", "--wrong", "--limit", "2")
     assert said.code == 0, said.err
-    assert wrong[0]["prompt"].splitlines()[0] in said.out and f"right is {wrong[0]['gold']}" in said.out
+    assert wrong[0]["prompt"].splitlines()[0] in said.out and f"gold answer: {wrong[0]['gold']}" in said.out
     assert said.out.rstrip().endswith(f"cot: {len(wrong)} of {len(there)} answers (2 shown: --limit)")
     one = json.loads(tinyrun.cirf("show", finished, "--method", "cirf_full", "--id", there[3]["id"], "--json").out)
     assert [row["id"] for row in one] == [there[3]["id"]] and one[0]["task"] == "sums"

@@ -157,9 +157,9 @@ def _recipe(variants: dict[str, Any], **keys: Any) -> Recipe:
         ("cirf_ful", {}, "nearest is 'cirf_full'"),
         ("cot", {}, "on.method: cot is not trained"),
         ("coconut", {}, "on.method: coconut does not reason in tokens only"),
-        ("on", {}, "on -> on; with reward name a method or variant that is trained without"),
-        (None, {}, "on -> nothing; with reward name a method"),
-        ("mine.py", {}, "on -> mine.py; with reward name a method"),
+        ("on", {}, "on -> on; name a start trained without reward"),
+        (None, {}, "on -> nothing; name a start"),
+        ("mine.py", {}, "on -> mine.py; name a start"),
         ("cirf_full", {"num_generations": 1}, "reward.num_generations: expected"),
         ("cirf_full", {"prize": 1}, "reward.prize: `reward` has no such setting; did you mean"),
         ("cirf_full", {"adaptation": "full", "beta": 0.1}, "reward.beta: the start model is kept only with adapters"),
@@ -172,7 +172,7 @@ def test_mistakes_are_one_line(start: str | None, reward: dict[str, Any], said: 
 
 
 def test_a_variant_by_reward_has_a_name_and_a_model_of_its_own() -> None:
-    with pytest.raises(CirfError, match="it has those of its start; remove preset and model"):
+    with pytest.raises(CirfError, match="with preset and model of its start; remove both keys"):
         get("on", _recipe({"on": {"method": "terse", "model": "terse", "reward": {}}}))
     with pytest.raises(CirfError, match="give the variant another name"):
         get("terse", _recipe({"terse": {"method": "cirf_full", "reward": {}}}))

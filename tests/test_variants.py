@@ -78,12 +78,12 @@ def test_a_mistake_in_a_variant_is_one_line(variant: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("variants", "message"),
     [
-        ("{x: {method: pause, model: direct_sft}}", "direct_sft is trained otherwise than x would be"),
-        ("{x: {method: pause, model: pause, settings: {n: 2}}}", "pause is trained otherwise than x would be"),
-        ("{x: {method: pause, model: filler}}", "filler is trained otherwise than x would be"),
-        ("{x: {method: pause, model: pause, preset: paper}}", "pause is trained otherwise than x would be"),
-        ("{x: {method: pause, model: cot}}", "cot has no own trained model; name one that has"),
-        ("{x: {method: pause, model: y}, y: {method: pause, model: pause}}", "y has no own trained model"),
+        ("{x: {method: pause, model: direct_sft}}", "direct_sft is trained with other settings than x would be"),
+        ("{x: {method: pause, model: pause, settings: {n: 2}}}", "pause is trained with other settings than x would be"),
+        ("{x: {method: pause, model: filler}}", "filler is trained with other settings than x would be"),
+        ("{x: {method: pause, model: pause, preset: paper}}", "pause is trained with other settings than x would be"),
+        ("{x: {method: pause, model: cot}}", "cot has no trained model of its own; name one that has"),
+        ("{x: {method: pause, model: y}, y: {method: pause, model: pause}}", "y has no trained model of its own"),
         ("{x: {method: cot, model: pause}}", "cot is not trained: the backbone answers for it; remove the key"),
         ("{x: {method: pause, model: paus}}", "there is no method 'paus'; the nearest is 'pause'"),
     ],

@@ -69,7 +69,7 @@ def main() -> None:
     if options.untrained:
         rows["cot"] = answered(context, "cot", recipe)
     models.release(context)
-    print(f"\n{'':16}{'right':>7}{'95 % interval':>17}{'n':>5}{'tokens':>8}{'cut off':>9}")
+    print(f"\n{'':16}{'right':>7}{'95 % interval':>17}{'n':>5}{'tokens':>8}{'truncated':>11}")
     for name, row in rows.items():
         low, high = row["interval"]
         print(f"{name:16}{row['accuracy']:7.1%}{low:9.1%} -{high:6.1%}{row['n']:5}{row['tokens']:8.1f}{row['truncated']:9.1%}")

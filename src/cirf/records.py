@@ -107,7 +107,7 @@ class TeacherRationale(Record):
     def fault(self, check: Literal["drop", "keep"]) -> str | None:
         """Why it is unusable; ``None`` if it is usable. With ``check: keep`` a wrong answer is no fault."""
         if self.finish in ("length", "filtered"):
-            return "cut off" if self.finish == "length" else "stopped by the server"
+            return "truncated" if self.finish == "length" else "stopped by the server"
         if not self.text:
             return "empty answer"
         if self.right is False and check == "drop":

@@ -181,19 +181,19 @@ def test_an_answer_cut_off_at_its_cap_will_not_do() -> None:
     from cirf.records import TeacherRationale
 
     row = TeacherRationale("p", "m", 0, "Step 1: ...", "h", "length", 4096, None, 3)
-    assert row.fault("drop") == row.fault("keep") == "cut off"
+    assert row.fault("drop") == row.fault("keep") == "truncated"
 
 
 @pytest.mark.parametrize(
     ("finish", "tokens", "fault"),
     [
         ("stop", 7, None),
-        ("max_tokens", 7, "cut off"),
-        ("MAX_TOKENS", 7, "cut off"),
-        ("model_length", 7, "cut off"),
+        ("max_tokens", 7, "truncated"),
+        ("MAX_TOKENS", 7, "truncated"),
+        ("model_length", 7, "truncated"),
         ("content_filter", 7, "stopped by the server"),
         ("SAFETY", 7, "stopped by the server"),
-        ("stop", 4096, "cut off"),
+        ("stop", 4096, "truncated"),
     ],
 )
 def test_an_answer_that_a_server_ended_early_will_not_do_under_any_name(

@@ -82,14 +82,14 @@ def _evaluated(answers: Path, asked: list[str], done: Collection[str] | None) ->
 
 
 def _print(task: str, row: Row) -> None:
-    verdict = "right" if row["correct"] else "not read" if row["unparsed"] else "wrong"
-    cut = ", cut off" if row["truncated"] else ""
+    verdict = "right" if row["correct"] else "unparsed" if row["unparsed"] else "wrong"
+    cut = ", truncated" if row["truncated"] else ""
     run = f", run {row['run']}" if row["run"] else ""
     _say(f"{task}  {row['id']}{run}: {verdict}{cut}, {row['tokens']} tokens")
     _say(_indented(row["prompt"]))
     _say(_indented(f"no answer: {row['failed']}" if "failed" in row else f"> {row['output']}"))
     parsed = "nothing" if row["parsed"] is None else row["parsed"]
-    _say(f"    read {parsed}, right is {row['gold']}\n")
+    _say(f"    parsed: {parsed}; gold answer: {row['gold']}\n")
 
 
 def _indented(text: str) -> str:

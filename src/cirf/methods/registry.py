@@ -119,7 +119,7 @@ def _start(name: str, recipe: Recipe) -> str:
         start = variant.method
         if start is None or start in seen or start.endswith(OWN):
             chain = " -> ".join((*seen, start or "nothing"))
-            raise CirfError(f"variants.{seen[-1]}.method: {chain}; with reward name a method or variant that is trained without")
+            raise CirfError(f"variants.{seen[-1]}.method: {chain}; name a start trained without reward, such as cirf_full")
         seen.append(start)
     return seen[1]
 
@@ -128,12 +128,12 @@ def _by_reward(name: str, variant: Variant, recipe: Recipe) -> Method:
     """A variant that is trained on by reward: the method of its start, under another name."""
     where, start = f"variants.{name}", get(_start(name, recipe), recipe)
     if name in METHODS or variant.preset or variant.model:
-        advice = "give the variant another name" if name in METHODS else "it has those of its start; remove preset and model"
+        advice = "give the variant another name" if name in METHODS else "with preset and model of its start; remove both keys"
         raise CirfError(f"{where}: trained by reward, {advice}")
     section = read_section(Reward, recipe.reward.model_dump() | (variant.reward or {}), f"{where}.reward", "`reward`")
     if not start.trained or start.latents or start.guide or start.frozen:
         why = "is not trained" if not start.trained else "does not reason in tokens only"
-        raise CirfError(f"{where}.method: {start.name} {why}; with reward name one such as cirf_full, terse or sft_cot")
+        raise CirfError(f"{where}.method: {start.name} {why}; start from one such as cirf_full, terse or sft_cot")
     if section.beta and section.adaptation != "lora":
         raise CirfError(f"{where}.reward.beta: the start model is kept only with adapters; set adaptation: lora, or beta: 0")
     given = start.settings.model_dump(mode="json", exclude_unset=True) | variant.settings
@@ -204,9 +204,9 @@ def _check_learner(method: Method, recipe: Recipe) -> None:
     except CirfError as error:
         raise CirfError(f"{where}: {str(error).removeprefix('methods: ')}") from None
     if not learner.trained or learner.learner != learner.name:
-        raise CirfError(f"{where}: {learner.name} has no own trained model; name one that has")
+        raise CirfError(f"{where}: {learner.name} has no trained model of its own; name one that has")
     if type(method) is not type(learner) or _taught(method) != _taught(learner):
-        raise CirfError(f"{where}: {learner.name} is trained otherwise than {method.name} would be; remove the key")
+        raise CirfError(f"{where}: {learner.name} is trained with other settings than {method.name} would be; remove the key")
 
 
 def _taught(method: Method) -> dict[str, Any]:

@@ -99,7 +99,7 @@ def collect(
         advice = "name files whose questions are the training problems' in rationales.files, or add a `rationale` to the problems"
         if section.source == "teacher":
             advice = "try more rationales.teacher.samples, another prompt or model, or rationales.check=keep"
-            if found.report["reasons"].get("cut off", 0) > len(problems) / 2:
+            if found.report["reasons"].get("truncated", 0) > len(problems) / 2:
                 advice = "raise rationales.teacher.max_tokens, or ask for shorter answers in rationales.teacher.prompt"
         if found.report.get("differing"):
             reasons += f"; {found.report['differing'][0]}"
