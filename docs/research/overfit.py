@@ -72,7 +72,7 @@ def main() -> None:
     print(f"\n{'':16}{'right':>7}{'95 % interval':>17}{'n':>5}{'tokens':>8}{'truncated':>11}")
     for name, row in rows.items():
         low, high = row["interval"]
-        print(f"{name:16}{row['accuracy']:7.1%}{low:9.1%} -{high:6.1%}{row['n']:5}{row['tokens']:8.1f}{row['truncated']:9.1%}")
+        print(f"{name:16}{row['accuracy']:7.1%}{low:9.1%} -{high:6.1%}{row['n']:5}{row['tokens']:8.1f}{row['truncated']:11.1%}")
     ours, peer = rows[options.method]["accuracy"], rows["cot"]["accuracy"] if options.untrained else None
     summary = {"benchmark": "overfit", "method": options.method, "ours": ours, "peer": peer}
     summary |= {"ratio": round(ours / peer, 2) if peer else None, "unit": "accuracy on its own training questions"}
