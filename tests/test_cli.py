@@ -480,7 +480,7 @@ def test_a_process_that_is_left_alone_says_so(tmp_path: Path) -> None:
     assert [process.wait(120) for process in both] == [2, 9]
     said = (tmp_path / "0").read_text()
     last = said.splitlines()[-1]
-    assert last.startswith("cirf: another process of this run is gone") and "Traceback" not in said
+    assert last.startswith("cirf: another process of this run has ended") and "Traceback" not in said
 
 
 def test_a_process_that_is_alone_has_no_other(monkeypatch: pytest.MonkeyPatch) -> None:

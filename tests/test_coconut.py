@@ -43,7 +43,7 @@ def test_without_a_mark_all_is_answer_and_with_one_it_is_prose() -> None:
 @pytest.mark.parametrize(
     ("settings", "finetune", "said"),
     [
-        ({"thoughts": 0, "most": 3}, {}, "there are no thoughts and no marks"),
+        ({"thoughts": 0, "most": 3}, {}, "there are no thoughts and no <latent> tokens"),
         ({"stage_epochs": 1.0}, {"epochs": 3}, "the last stage would begin after 3 of 3 epochs"),
         ({"stage_epochs": 1.0, "start": "backbone"}, {"epochs": 4}, "the last stage would begin after 4 of 4 epochs"),
         ({}, {"gradient_checkpointing": True}, "continues from its own cache in training"),

@@ -110,7 +110,12 @@ def _words(annotation: Any, limits: list[Any]) -> str:
 
 
 def _plural(words: str) -> str:
-    for one, many in (("a whole number", "whole numbers"), ("a number", "numbers"), ("a group", "groups")):
+    for one, many in (
+        ("a whole number", "whole numbers"),
+        ("a number", "numbers"),
+        ("a group", "groups"),
+        ("a mapping", "mappings"),
+    ):
         if words.startswith(one):
             return many + words[len(one) :]
     return words
