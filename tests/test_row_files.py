@@ -17,6 +17,7 @@ import pytest
 import tinyrun
 
 from cirf.errors import CirfError
+from cirf.export import archive
 from cirf.recipe.load import parse
 from cirf.recipe.schema import TaskEntry
 from cirf.store.jsonl import RowError
@@ -231,6 +232,19 @@ def test_a_file_that_unpacks_to_far_more_than_text_would_is_refused(
     with pytest.raises(CirfError, match="unpacks to far more than its size suggests"):
         read_row_file(tmp_path / name, [])
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # kilobytes
+
+
+def test_a_parquet_file_of_countless_rows_is_refused_before_any_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Equal rows take next to nothing: a file of a megabyte may hold a billion."""
+    path = tmp_path / "answers.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"question": pyarrow.nulls(5_000_001, pyarrow.string())}), path)
+    assert path.stat().st_size < 2**16
+    monkeypatch.setattr(pyarrow.parquet.ParquetFile, "iter_batches", lambda *_, **__: pytest.fail("rows were read"))
+    with pytest.raises(CirfError, match="more than 5,000,000 rows"):
+        read_row_file(path)
+    (tmp_path / "measured.json").write_text("{}")
+    with pytest.raises(CirfError, match=r"a damaged archive .*more than 5,000,000 rows"):
+        archive.read(tmp_path)
 
 
 def test_a_packed_file_of_countless_small_rows_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,7 @@ from cirf.errors import CirfError
 from cirf.report.data.measures import read_training
 from cirf.store.files import is_within, load_object, write_atomic
 from cirf.store.paths import without_folders
+from cirf.store.row_files import read_row_file
 from cirf.store.run_folder import RunFolder, content_of
 
 ANSWERS, MEASURED = "answers.parquet", "measured.json"
@@ -89,15 +90,12 @@ def readable(folder: Path) -> Iterator[None]:
 
 def read(folder: Path) -> list[ArchivedRun]:
     """The runs of an archive, one per point of a sweep, at least one; ``CirfError`` if the files are not an archive's."""
-    import pyarrow
-    from pyarrow import parquet
-
     measured = load_object(folder / MEASURED) or {}
     try:
         tables: dict[str, dict[str, dict[str, list[Row]]]] = {}
-        for row in parquet.read_table(folder / ANSWERS).to_pylist():
+        for _, row in read_row_file(folder / ANSWERS).rows:
             output = "".join(f"<cirf_{code:03d}>" for code in row["codes"])
-            answer = {name: row[name] for name in (*_FIELDS, "answer_key") if row[name] is not None} | {"output": output}
+            answer = {name: row[name] for name in (*_FIELDS, "answer_key") if name in row} | {"output": output}
             of_run = tables.setdefault(row["run"], {}).setdefault(row["method"], {})
             of_run.setdefault(row["task"], []).append(answer)
         found = [
@@ -107,7 +105,7 @@ def read(folder: Path) -> list[ArchivedRun]:
         if not found or not all(isinstance(run.data["methods"], dict) and is_within(run.name) for run in found):
             raise KeyError("its runs")
         return found
-    except (AttributeError, KeyError, TypeError, OSError, pyarrow.ArrowException) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, OSError, CirfError) as error:
         raise CirfError(f"{folder}: a damaged archive ({error}); write it again") from None
 
 

@@ -286,6 +286,8 @@ def _parquet(path: Path, data: bytes | None) -> Iterator[tuple[int, dict[str, An
     number, left = 0, MOST_BYTES
     try:
         found = pyarrow.parquet.ParquetFile(path if data is None else io.BytesIO(data))
+        if found.metadata.num_rows > MOST_ROWS:  # before any is read: a megabyte may hold a billion
+            raise CirfError(f"{path}: unpacks to more than {MOST_ROWS:,} rows; split it")
         names = _label_names(found.schema_arrow.metadata)
         for batch in found.iter_batches(batch_size=64):
             left -= batch.nbytes
