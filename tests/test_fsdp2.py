@@ -52,6 +52,11 @@ def test_the_slurm_script_is_one_and_starts_torchrun_on_each_machine() -> None:
     asked = runs_cirf(shlex.split(re.sub(r"\$(\w+)", lambda found: summary.get(found[1], found[0]), line))[2:])
     assert asked.nnodes == options["nodes"] and asked.nproc_per_node == options["gpus-per-node"]
     assert asked.rdzv_endpoint == "node-1:29500" and "export ACCELERATE_USE_FSDP=true" in text
+    exports = "\n".join(line for line in text.splitlines() if line.startswith("export "))
+    said = subprocess.run(
+        ["bash", "-euc", exports + "\nenv"], env={"SLURM_CPUS_PER_TASK": options["cpus-per-task"]}, capture_output=True, text=True
+    )
+    assert {"SRUN_CPUS_PER_TASK=64", "OMP_NUM_THREADS=8"} <= {*said.stdout.splitlines()}  # the cores, shared by eight processes
 
 
 def test_commands_of_the_page_name_recipes_that_are_there() -> None:

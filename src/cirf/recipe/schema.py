@@ -394,7 +394,7 @@ class Reward(Section):
     draws: Positive = key(4, "Most draws of questions for one update, up to twice as many at once; then it uses what there is.")
     choose: Literal["uniform", "success"] = key("uniform", "uniform: all training questions in turn, in another order in each pass. success: prefer those answered right about half the time so far.")
     temperature: float = key(1.0, "Temperature of the sampled answers.", gt=0)
-    top_p: Fraction = key(1.0, "Top-p of the sampled answers; on a CPU 0.999 is faster with a large vocabulary.")
+    top_p: Fraction = key(1.0, "Top-p of the sampled answers.")
     max_completion_length: Positive | None = key(None, "Cap of a sampled answer; null: that of the evaluation.", unit="tokens")
     mask_truncated_completions: bool = key(False, "Leave truncated answers out; else they are trained on as wrong ones.")
     loss_type: Literal["dr_grpo", "grpo", "bnpo", "dapo"] = key("dr_grpo", "Divisor of a token's loss, as in TRL: dr_grpo: answers times the cap; grpo: answers times the answer's tokens; bnpo, dapo: all tokens of the update.")
