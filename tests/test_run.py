@@ -213,9 +213,11 @@ def test_short_trials_choose_the_rate_of_a_training_like_any_other(workshop: tin
         assert (model / file).read_bytes() == (tmp_path / "alone/models/direct_sft" / file).read_bytes(), file
     left = predicted(tmp_path / "run", workshop.recipe(tmp_path / "recipe.yaml", **keys, **trials | {"finetune__epochs": 3.0}))
     assert "models/direct_sft" in left and not any(stage.startswith("trials/") for stage in left)
-    one_more = trials | {"finetune__learning_rates": [0.0001, 0.03, 0.002]}
-    left = predicted(tmp_path / "run", workshop.recipe(tmp_path / "recipe.yaml", **keys, **one_more))
+    one_more = workshop.recipe(tmp_path / "recipe.yaml", **keys, **trials | {"finetune__learning_rates": [0.0001, 0.03, 0.002]})
+    left = predicted(tmp_path / "run", one_more)
     assert {stage for stage in left if stage.startswith("trials/")} == {"trials/direct_sft/0.002"}
+    said = tinyrun.cirf("run", one_more, "--dry-run", "--out", tmp_path / "run")
+    assert said.code == 0 and " after 1 trial of " in said.out, said
     given = {"finetune__overrides": {"direct_sft": {"learning_rate": 0.01}}}
     left = predicted(tmp_path / "run", workshop.recipe(tmp_path / "recipe.yaml", **keys, **trials, **given))
     assert "models/direct_sft" in left and not any(stage.startswith("trials/") for stage in left)
@@ -358,23 +360,6 @@ def test_what_is_trained_is_not_counted_again(copy: Path, workshop: tinyrun.Work
     assert not methods and "nothing is left to train" in people
     methods, people = predicted(finetune__overrides={"direct_sft": {"epochs": 2}})
     assert methods == {"direct_sft"} and "direct_sft: 36 rows" in people and "cirf_full: " not in people
-
-
-def test_trials_that_are_done_are_not_counted_again(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
-    keys: dict[str, Any] = {"methods": ["direct_sft"], "finetune__trial_epochs": 0.5}
-
-    def summary(*rates: float) -> str:
-        recipe = workshop.recipe(tmp_path / "recipe.yaml", **keys, finetune__learning_rates=[*rates])
-        said = tinyrun.cirf("run", recipe, "--out", tmp_path / "run", "--dry-run")
-        assert said.code == 0, said.err
-        return said.out
-
-    rates = (0.001, 0.01)
-    assert " after 2 trials of " in summary(*rates)
-    recipe = workshop.recipe(tmp_path / "recipe.yaml", **keys, finetune__learning_rates=[*rates])
-    assert tinyrun.cirf("run", recipe, "--out", tmp_path / "run", "--until", "trials").code == 0
-    assert "direct_sft: 36 rows" in summary(*rates) and " trial" not in summary(*rates).split("direct_sft: 36 rows")[1]
-    assert " after 1 trial of " in summary(*rates, 0.02)
 
 
 def changed(path: Path, source: Path, change: Callable[[list[dict[str, Any]]], Any]) -> Path:
