@@ -92,14 +92,16 @@ def problem_of(task: Task, name: str, text: str, part: str | None, answer: str, 
     return dataclasses.replace(bare, choices=("a dog", "a cat", "a bird")) if task.kind(bare) == "option" else bare
 
 
-def every_task(questions: Sequence[str], answer: str, rationale: str | None) -> dict[str, list[Problem]]:
-    """Each registered task with these questions; where a task has parts, they are of other parts."""
+def every_task(
+    questions: Sequence[str], answer: str, rationale: str | None, names: Sequence[str] = tuple(tasks.names())
+) -> dict[str, list[Problem]]:
+    """Each registered task with these questions, or those of ``names``; where a task has parts, they are of other parts."""
     return {
         name: [
             problem_of(tasks.get(name), f"p{place}", text, part, answer, rationale)
             for place, (text, part) in enumerate(zip(questions, itertools.cycle(parts_of(tasks.get(name))), strict=False))
         ]
-        for name in tasks.names()
+        for name in names
     }
 
 
@@ -131,9 +133,10 @@ ALIKE |= {"cirf_fast", "cirf_after_cot", "terse_subjects", "terse_equations", "f
 @settings(max_examples=2)
 def test_prompts_are_the_same_whatever_the_answer(name: str, questions: list[str], answer: str, rationale: str | None) -> None:
     method = methods.get(name, RECIPE)
-    with_gold = asked(method, every_task(questions, GOLD, WORKING))
-    assert with_gold == asked(method, every_task(questions, answer, rationale))
-    assert len(with_gold["accuracy"]) == len(questions) * len(tasks.names()) < len(with_gold["latency"])
+    some = tasks.names()[methods.names().index(name) % 3 :: 3]  # all of them by every way: see the last test
+    with_gold = asked(method, every_task(questions, GOLD, WORKING, some))
+    assert with_gold == asked(method, every_task(questions, answer, rationale, some))
+    assert len(with_gold["accuracy"]) == len(questions) * len(some) < len(with_gold["latency"])
     assert len(with_gold["lm-eval"]) == len(with_gold["accuracy"]) >= len(with_gold["votes"]) > 0
     assert GOLD not in str(with_gold) and WORKING not in str(with_gold)
 
