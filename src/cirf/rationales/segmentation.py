@@ -61,9 +61,7 @@ _BARE = re.compile(  # behind "Answer:", where whole sentences may follow: a let
     r"\W*(?:\(?[A-Za-z](?:[):]|['\"]?\s*i\.e\.)\W.*|[-$€£]{0,2}\d[\d,./]*%?(?:\s+[a-z]+){0,2}|\S+(?:[ \t]\S+)?)\W*", re.I
 )
 _LETTER = re.compile(r"\W*[A-Za-z]\W*")
-_LETS_THINK = re.compile(
-    r"\A\W*(?:A(?:nswer)?:\s*)?let(?:['’]s| us) think\b[^.:\n]{0,30}?\bstep[- ]by[- ]step[^\w\n]{0,3}\s+(?=\S)", re.I
-)
+_LETS_THINK = re.compile(r"\A\W*(?:A:\s*)?let(?:['’]s| us) think\b[^.:\n]{0,30}step[- ]by[- ]step[^\w\n]{0,3}\s+(?=\S)", re.I)
 _SPACED_STOP = re.compile(r"(?<=[\w)%])(?<!\brs)(?<!\bno)(?<!\b[a-wz]) \. ")  # MathQA's
 _DESCRIBED = re.compile(r"(?:one|something|someone|somewhere|that|what|to|not)\b", re.I)
 _HEADING = re.compile(r"[^\W\d_][^\s\d=.!?:]*(?:[ ][^\W\d_][^\s\d=.!?:]*){0,4}[ ]?:")

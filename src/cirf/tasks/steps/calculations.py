@@ -73,26 +73,21 @@ _ENDS = re.compile(  # of a clause, after a value and its unit
 _READ = 300  # characters of a sentence
 _FRACTION = re.compile(r"-?(?:[0-9]+\s+)?[0-9]+/[0-9]+")
 _SCIENTIFIC = re.compile(r"(-?[0-9.]+)\s?[×x*]\s?10\s?\^\s?\{?(-?[0-9]+)\}?")
-_OPERAND = re.compile(
-    r"(?:[+×*÷/^-]\s*[$(]*|\b(?:sqrt|log|ln|sin|cos|tan)\s?\(?)\s*$"
-)  # what precedes a number that is only the last term of more
+_OPERAND = re.compile(r"(?:[+×*÷/^-]\s*[$(]*|\b(?:sqrt|log|ln)\s?\(?)\s*$")  # what precedes the last term of more
 _LONE = re.compile(  # a sum that closes the step and is left to the reader
     r"(?<![\w.+×*÷/^-])(?<![+×*÷/^-]\s)[$(]*(?P<left>[0-9][0-9,]*(?:\.[0-9]+)?)(?:\s+[a-z]+){0,2}"
     r"(?:\s*(?P<sign>[+×*÷/])\s*|\s+(?P<minus>-)\s+)\$?(?P<right>[0-9][0-9,]*(?:\.[0-9]+)?)\)?(?:\s+[a-z]+){0,3}\s*[.!]?\s*$"
 )
 _UNREAD_FIRST = re.compile(rf"[\s$€£¥₹(~-]*(?:Rs\.?\s?)?(?:(?:about|approximately|only|just|exactly)\s)?[$€£¥₹-]?{UNREAD}", re.I)
-_CLOCK = re.compile(
-    r"\s*([0-9]{1,3}:[0-9]{1,3}(?:\s?[ap](?:m\b|\.m\.?))?|[0-9]{1,2}\s?[ap](?:m\b|\.m\.?))(?![0-9:])", re.I
-)  # a ratio too
+_CLOCK = re.compile(r"\s*((?:[0-9]{1,3}:[0-9]{1,3}|[0-9]{1,2}(?=\s?[ap]\.?m\b))(?:\s?[ap](?:m\b|\.m\.?))?)(?![0-9:])", re.I)
 _PARTS = re.compile(  # of two units: "1 h 35 min", "5 feet 3 inches"; "3 remainder 2"
     r"\s*([0-9]+\s?(?:h|hrs?|hours?|min(?:ute)?s?|days?|weeks?|years?|ft|feet|foot|lbs?|pounds?|dollars?)"
     r"(?:\s|\sand\s|,\s)[0-9]+\s?(?:min(?:ute)?s?|s|secs?|seconds?|hours?|days?|weeks?|months?|in|inch(?:es)?|oz|ounces?|cents?)"
     r"|[0-9]+\s(?:(?:with\s)?(?:a\s)?remainder(?:\sof)?\s|rem?\s|r\s?)[0-9]+|[0-9]+\swith\s[0-9]+\sleft(?:\sover)?|[0-9]+\sBCE?)\b",
     re.I,
 )
-_LISTED = re.compile(
-    r"-?[0-9.]*[0-9](?:(?:, -?[0-9.]*[0-9]){1,9}(?![0-9]|[.,][0-9])(?:,? and -?[0-9.]*[0-9])?| and -?[0-9.]*[0-9])(?=[.;!]?\s*$)"
-)
+_N = r"-?[0-9.]*[0-9]"
+_LISTED = re.compile(rf"{_N}(?:(?:, {_N}){{1,9}}(?![0-9]|[.,][0-9])(?:,? and {_N})?| and {_N})(?=[.;!]?\s*$)")
 _GIVES = re.compile(
     r"\b(?:leaves?|leaving|gives?(?:\s+us)?|giving(?=\s[-$0-9])|makes?|making|"
     r"comes? to|amounts? to|adds? up to|result(?:s|ing)? in|totals?|yields?|"

@@ -1,8 +1,8 @@
 """Equations in unknowns, and what they are about: ``850+705+X=820*3``, ``0.78x-20``, ``X``."""
 
-import itertools
 import re
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 
 from cirf.tasks.parsing.answers import number_value
 from cirf.tasks.steps.calculations import strip_annotations
@@ -40,15 +40,11 @@ def compared(segment: str, of_numbers: bool = False) -> str:
     """The last inequality of a step that holds an unknown, ``3x>9`` in ``3x > 9``, or is all of the step or
     one ``of_numbers`` alone, or comparison of names, ``Raj > Eve``."""
     text = plain_numbers(strip_annotations(segment))
-    every = [
-        re.sub(r"\A\(([^()]*)\)\Z", r"\1", match[0].replace(" ", "").rstrip("."))
-        for match in _COMPARED.finditer(text)
-        if not _FALSE.match(text, match.end())
-    ]
+    every = [match[0].replace(" ", "").rstrip(".") for match in _COMPARED.finditer(text) if not _FALSE.match(text, match.end())]
     alone = len(every) == 1 and len(re.findall(r"\w+", _COMPARED.sub("", text))) < 2
     found = [each for each in every if of_numbers or alone or re.search("[A-Za-z]", each)]
     named = [*_NAMED_CHAIN.findall(text), *(each for each in found if each.count("(") == each.count(")"))]
-    return named[-1] if named else ""
+    return re.sub(r"\A\(([^()]*)\)\Z", r"\1", named[-1]) if named else ""
 
 
 def unsolved(segment: str) -> str:
@@ -74,9 +70,8 @@ def unworked(segment: str, previous: tuple[str, ...]) -> str:
         if any(len(run[-1]) > 1 and not term[0].isdigit() and term not in "()" for term in run[-1])
         and not (_RANGE.fullmatch(side := "".join(run[-1])) and side in text)
     ]
-    named = [run[1:] if len(run) > 1 and len(run[0]) == 1 else run for run in runs]  # "D2 = 216/27" is about D2
-    fit = [all(term in known for side in run for term in side if term[0].isalpha()) for run in named]
-    return _last(itertools.compress(runs, fit), text)
+    unnamed = ((run, run[int(len(run) > 1 and len(run[0]) == 1) :]) for run in runs)  # the right side of "D2 = 216/27"
+    return _last((run for run, own in unnamed if all(term in known for side in own for term in side if term[0].isalpha())), text)
 
 
 def _last(runs: Iterable[list[list[str]]], text: str) -> str:
@@ -84,7 +79,7 @@ def _last(runs: Iterable[list[list[str]]], text: str) -> str:
     found = ["=".join(map("".join, run)) for run in runs][-_MOST_BESIDE:]
     bare = re.sub(r"\s", "", text)
     while len(found) > 1 and not all(
-        "=" in a and re.search(rf"{re.escape(a)}(?:[,;]|,?(?:and|or)){re.escape(b)}", bare) for a, b in itertools.pairwise(found)
+        "=" in a and re.search(rf"{re.escape(a)}(?:[,;]|,?(?:and|or)){re.escape(b)}", bare) for a, b in pairwise(found)
     ):
         found.pop(0)  # "x, or y" is the same thing again
     return ", ".join(found)

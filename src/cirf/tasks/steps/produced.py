@@ -134,7 +134,7 @@ def dated(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
 
 
 _SAYS_YES_OR_NO = re.compile(
-    r"\W*(?:(?:the|this|that)\s(?:statement|conclusion|claim|hypothesis|proposition)\s(?:is|must\sbe)\s)?(?:yes|no|true|false|valid|invalid)\b",
+    r"\W*(?:(?:the|this)\s(?:statement|conclusion|claim)\s(?:is|must\sbe)\s)?(?:yes|no|true|false|valid|invalid)\b",
     re.I,
 )
 _CLOSED_SETS: Mapping[str, AnswerKind] = {

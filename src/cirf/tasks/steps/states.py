@@ -7,7 +7,11 @@ from cirf.tasks.steps.calculations import plain_step
 from cirf.text.numerals import plain
 from cirf.text.sentences import BETWEEN_SENTENCES
 
-_QUESTION = re.compile(r"(?<![^.!?\n])[^.!?\n]*\?|\bwhether\b[^.!?\n]{0,40}?\b(?:heads|tails)(?: up)?\b", re.I)
+_QUESTION = re.compile(  # or what is not known: "Nothing says that Bob is red"
+    r"(?<![^.!?\n])[^.!?\n]*\?|\bwhether\b[^.!?\n]{0,40}?\b(?:heads|tails)(?: up)?\b"
+    r"|(?<![^.!?\n])\W*(?:nothing|no (?:rule|fact)|we (?:do not|don['’]t|cannot) know|it is (?:not known|unknown))\b[^.!?\n]*",
+    re.I,
+)
 _SIDE = re.compile(r"(?<!\w)(heads|tails)(?!\w)", re.I)
 _PAST = re.compile(r"\b(?:was|were|from|had been|instead of|rather than|initially|originally|before)\b(?:\s+\w+){0,3}\s*$", re.I)
 _DENIES = re.compile(r"(?:\bnot|n['’]t|\bno longer|\bnever)(?:\s+(?:still|be|showing|facing|on|anymore|now|the))*\s*$", re.I)
@@ -54,12 +58,6 @@ _REPORTS = re.compile(  # "The passage also says that ..."
     r"(?:\sus)?\sthat\s(?=\S+\s\S)",
     re.I,
 )
-_UNSAID = re.compile(  # "Nothing says that Bob is red"
-    r"\W*(?:nothing|no (?:rule|fact|statement|premise|sentence|clue)\b"
-    r"|we (?:do not|don['’]t|cannot|can['’]t) (?:know|say|tell|conclude|infer)"
-    r"|it is (?:not (?:known|said|stated|given|clear)|unknown|unclear)\b)",
-    re.I,
-)
 _CLAUSE = re.compile(r"[;:]\s|,?\s(?:so|but|therefore|thus|hence|which means)(?: that)?\s|,\s(?:and\s)?|\sand\s(?=now\s)", re.I)
 _ASIDE = re.compile(
     r"\s(?:who|whose|whom|which|where|when|that(?=\s(?:is|are|was|were|has|have|had|can|could|do|does|did|will|would|took)\b))\s.*",
@@ -86,7 +84,7 @@ _FILLERS = re.compile(
     re.I,
 )
 _BY = re.compile(
-    r"(?!(?:dis)?satisfied|pleased)(?:[a-z]+ed|made|born|built|held|written|given|led|found)\s(?:as|after|by|from|into|of|to|with)\s"
+    r"(?!(?:dis)?satisfied|pleased)(?:[a-z]+ed|made|born|built|held|written|given|led|found)\s(?:as|after|by(?!\s[a-z]+ing\s)|from|into|of|to|with)\s"
     r"|(?:located|situated|born|held|set|found|based|placed|kept|stored|hidden)\s(?:in|on|at)\s",
     re.I,
 )
@@ -118,7 +116,7 @@ _HOLDS = re.compile(  # "Ann has the book and Bo has the ball", "Ann: book, Bo: 
     ([\w'’-]+(?:\s(?!and\b|but\b)[\w'’-]+)?)(?=\s*(?:[,.;:!)]|and\b|but\b|while\b|$))""",
     re.X,
 )
-_UNFINISHED = re.compile(r"(?:for|to|a person)\b.*|(?:.*\s)?(?:and|or|of|was|is|all|prior|that|which)", re.I)
+_UNFINISHED = re.compile(r"(?:for|to|a person)\b.*|(?:.*\s)?(?:and|or|of|by|was|is|all|prior|that|which)", re.I)
 _SAYS_LITTLE = re.compile(  # alone
     r"(?!(?:closed|opened|locked|unlocked|married|retired|tired|naked|sacred|wicked|hundred|infected|related|mixed)$)[a-z]{2,}(?<!e)ed"
     r"|(?!(?:family|early|friendly|deadly|ugly|elderly|lonely|jelly|belly|holy|oily|smelly|daily|unlikely)$)[a-z]{2,}ly"
@@ -150,8 +148,6 @@ def state(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
     _, apart, asked = problem.question.rpartition("\n\n")  # after its passage, which is what steps find things in
     known = {_stem(word) for word in _WORD.findall(asked if apart and "?" in asked else problem.question)}
     for sentence in reversed(BETWEEN_SENTENCES.split(text.strip())[-_SENTENCES_READ:]):
-        if _UNSAID.match(sentence):
-            continue
         plain = _REPORTS.sub("", _CONDITION.sub("", " ".join(sentence[:_READ].split())))
         if len(held := _HOLDS.findall(plain)) > 1:
             shared = {what.partition(" ")[2] for _, what in held}  # of "red ball" and "blue ball" the colours
@@ -200,8 +196,6 @@ def _complement(text: str, verb: re.Match[str]) -> str:
     text = _strip(text[denied.end() :] if denied else text)
     if verb["copula"] and (by := _BY.match(text)):
         text = _strip(text[by.end() :])
-        if by[0].endswith("by ") and re.match(r"[a-z]+ing\s", text):  # "is calculated by subtracting"
-            return ""
     text = text.lstrip("\"“'‘*(")
     end = _ENDS.search(text)
     if end and end[0] == "(" and text[: end.start()][-1:].isalpha():  # "cos(x)"
