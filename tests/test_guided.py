@@ -136,7 +136,8 @@ def test_the_backbone_and_the_guide_stay_and_what_is_added_learns(run: Path, wor
 def test_one_answers_with_the_others_model_and_says_what_it_is(ran: tuple[Path, str]) -> None:
     run, said = ran
     assert not (run / "models" / "one").exists()
-    assert "evaluation/one: trained with 3 vectors, but answers with 1" in said and "evaluation/soft_cot: trained with" not in said
+    assert "evaluation/one: trained with 3 vectors, but answers with 1" in said
+    assert "evaluation/soft_cot: trained with" not in said
     assert all(len(_rows(run, name)) == 8 for name in ("soft_cot", "one", "sem_cot", "both"))
     timed = json.loads((run / "latency" / "timings.json").read_text())["methods"]
     assert set(timed) == {"soft_cot", "one", "sem_cot", "both"}

@@ -6,7 +6,7 @@ import contextlib
 import gc
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -94,8 +94,10 @@ def finetune(
                 write_atomic(work / "functions.json", to_json(functions_of(context, training)))
         del begun, trained
         gc.collect()
-    ended = [f"WARNING: {history.ended}"] if history.ended else []
-    return {"rows": len(rows), "notes": _notes(history.curriculum) + ended}
+    curriculum = history.curriculum or {}
+    notes = [str(curriculum["note"])] if "note" in curriculum else []
+    notes += [f"WARNING: {history.ended}"] if history.ended else []
+    return {"rows": len(rows), "notes": notes}
 
 
 def _train(
@@ -235,10 +237,6 @@ def _some_bare(examples: list[Example], share: float, seed: int) -> list[Example
         replace(one, trace=replace(one.trace, results=("",) * len(one.trace.results))) if index in bare else one
         for index, one in enumerate(examples)
     ]
-
-
-def _notes(curriculum: Mapping[str, Any] | None) -> list[str]:
-    return [str(curriculum["note"])] if curriculum and "note" in curriculum else []
 
 
 @contextlib.contextmanager

@@ -113,7 +113,8 @@ class TokenSkip(Prose):
         def count(text: str) -> int:
             return len(encode(tokenizer, text))
 
-        texts = self._texts(material)
+        solved = [(material.problems[steps.problem], "\n".join(steps.segments)) for steps in material.steps]
+        texts = [Solution(problem.question, text, problem.answer) for problem, text in solved]
         force = ForcedWords(self.settings.keep_numbers, self.settings.keep)
         rows: list[dict[str, Any]] = []
         for steps, text, words in zip(material.steps, texts, self._weigh(material, texts), strict=True):
@@ -127,10 +128,6 @@ class TokenSkip(Prose):
         shares = ", ".join(f"{row['achieved']:.2f} for {ratio}" for ratio, row in details.items())
         note = f"share of the tokens left by {self.settings.scorer}: {shares}"
         return rows, {"scorer": self.settings.scorer, "ratios": details, "note": note}
-
-    def _texts(self, material: PreparationData) -> list[Solution]:
-        found = ((material.problems[steps.problem], "\n".join(steps.segments)) for steps in material.steps)
-        return [Solution(problem.question, text, problem.answer) for problem, text in found]
 
     def _weigh(self, material: PreparationData, texts: Sequence[Solution]) -> list[list[Word]]:
         """The words of all rationales; those that a model has weighed before a kill are not weighed again."""
