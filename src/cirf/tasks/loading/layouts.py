@@ -54,7 +54,7 @@ _RATIONALES = (
     *("cot", "reasoning_content", "reasoning", "explanation", "chain_of_thought", "thinking", "thought", "long_answer", "exp"),
     *("reason", "justification", "reasoning_steps", "solution_steps", "reasoning_trace", "thought_process", "thoughts"),
     *("worked_solution", "working", "analysis", "derivation", "explanation_1", "deepseek_reasoning", "thinking_trajectories"),
-    *("support", "why", "steps", "cot_content"),
+    *("cot_content", "support", "why", "steps"),
 )
 _NOTES = ("reason", "justification", "working", "analysis", "support", "why", "steps")  # rationales only with several words
 _LESS_LIKELY = ("goal", "ctx", "sentence", "text")  # names of questions, and of other things

@@ -59,7 +59,7 @@ _SIDE_BY_SIDE = re.compile(  # "x = 3 or x = -2", "1/3 = 4/12 and 1/4 = 3/12"
     rf"(?<![\w)])(?<![-+*×÷/=]\s){_EQUATION}(?:(?:[,;]|,?\s(?:or|and))\s{_EQUATION}){{1,5}}(?=[.;!]?\s*(?:$|\n[^=]*\Z))"
 )
 _NAMES_A_VALUE = re.compile(
-    r"^[^\W\d]\w*(?:[ ]\w+){0,8}(?:(?<!\d):|:(?!\d))|\b(?<![:.])(?P<amount>[0-9.]+\s[a-z]+\s)(?:is|are)\b"
+    r"^(?:[0-9]+\s)?[^\W\d]\w*(?:[ ]\w+){0,8}(?:(?<!\d):|:(?!\d))|\b(?<![:.])(?P<amount>[0-9.]+\s[a-z]+\s)(?:is|are)\b"
     r"|\bis(?=\s[0-9]{1,2}:[0-9])|\b(?:(?:the|its|their|his|her|our)\s[^.\n:]{1,80}?\b(?:is|are|was|equals|becomes)|from\s[^.\n]{1,80}?\s(?:is|are)"
     r"|\w+\([^()\n]{0,40}\)\s(?:is|are)|^(?:so\s)?(?:that|this)\s(?:is|makes|equals)|\bit\s(?:is|equals)"
     r"|(?:starts?|begins?|ends?)\s(?:at|with)|becomes|outputs?|prints?|returns?|displays?)\b(?:\s(?:then|now|thus|therefore|still|also|at))?",
@@ -79,7 +79,7 @@ _LONE = re.compile(  # a sum that closes the step and is left to the reader
     r"(?:\s*(?P<sign>[+×*÷/])\s*|\s+(?P<minus>-)\s+)\$?(?P<right>[0-9][0-9,]*(?:\.[0-9]+)?)\)?(?:\s+[a-z]+){0,3}\s*[.!]?\s*$"
 )
 _UNREAD_FIRST = re.compile(rf"[\s$€£¥₹(~-]*(?:Rs\.?\s?)?(?:(?:about|approximately|only|just|exactly)\s)?[$€£¥₹-]?{UNREAD}", re.I)
-_CLOCK = re.compile(r"\s*((?:[0-9]{1,3}:[0-9]{1,3}|[0-9]{1,2}(?=\s?[ap]\.?m\b))(?:\s?[ap](?:m\b|\.m\.?))?)(?![0-9:])", re.I)
+_CLOCK = re.compile(r"\s*((?:\d{1,3}(?::\d{1,3}){1,3}|\d{1,2}(?=\s?[ap]\.?m\b))(?:\s?[ap](?:m\b|\.m\.?))?)(?![\d:])", re.I)
 _PARTS = re.compile(  # of two units: "1 h 35 min", "5 feet 3 inches"; "3 remainder 2"
     r"\s*([0-9]+\s?(?:h|hrs?|hours?|min(?:ute)?s?|days?|weeks?|years?|ft|feet|foot|lbs?|pounds?|dollars?)"
     r"(?:\s|\sand\s|,\s)[0-9]+\s?(?:min(?:ute)?s?|s|secs?|seconds?|hours?|days?|weeks?|months?|in|inch(?:es)?|oz|ounces?|cents?)"
@@ -348,6 +348,8 @@ def _value_at(text: str, start: int, as_written: bool = False) -> tuple[str, int
     at = lead.end() if lead else start
     for special in (_VARIABLE, _GROUP, _MULTIPLE, _CLOCK, _PARTS):
         match = special.match(text, at)
+        if match and special is _VARIABLE and re.search(rf"[0-9](?!{match[2]})[a-zA-Z]\s?=\s?$", text[max(0, at - 5) : at]):
+            return "", at  # "10x = 4y"
         if match and not (special is _VARIABLE and _is_unit(match, text)):
             return "".join(match.groups()).strip(), match.end()
     number = _first(text, at)

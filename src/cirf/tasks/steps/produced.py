@@ -147,7 +147,7 @@ _SO = re.compile(r"[,;] (?:and )?(?:so|therefore|thus|hence) ", re.I)
 _SINGLES_OUT = re.compile(r"\bonly\b|\bof the (?:above|given|listed)\b|\b(?:that|this|which) leaves\b", re.I)
 _IS_SO = re.compile(r"\b(?:is|are|was|were|gives|means|becomes|equals|prints|outputs|returns)\s((?:\S+\s){0,7}\S+?)[.!]?\Z")
 _COPULA = re.compile(r"(?:です|である|입니다|이다)\W*\Z")
-_ARTICLE = re.compile(r"\A(?:an?|the)\s+", re.I)
+_ARTICLE = re.compile(r"\A(?:(?:in|on|at)\s+)?(?:(?:an?|the)\s+)?", re.I)
 
 
 def concluded(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
