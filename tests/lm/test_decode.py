@@ -113,6 +113,19 @@ def test_an_answer_depends_neither_on_the_batch_nor_on_the_order_of_questions(ti
         assert dict(zip(mixed, generate(model, tokenizer, mixed, 12, batch_size=size), strict=True)) == wanted
 
 
+def test_a_model_with_so_many_positions_writes_what_is_left_of_them(tiny: Any, tokenizer: Any) -> None:
+    """GPT-2 and its like have a vector for each position, and an index error beyond the last."""
+    model, prompts = tiny.build_model("gpt2"), [prompt_text(tokenizer, "hi " * count) for count in (3, 72, 90)]
+    first, second, third = (len(encode(tokenizer, prompt)) for prompt in prompts)
+    assert first + 14 < 256 < second + 14 < third
+    tokens = [14, 257 - second, 1]
+    outputs = generate(model, tokenizer, prompts, 14)
+    assert [output.tokens for output in outputs] == tokens and all(output.truncated for output in outputs)
+    assert outputs == [generate(model, tokenizer, [prompt], 14)[0] for prompt in prompts]
+    assert [generate_one(model, tokenizer, prompt, 14).tokens for prompt in prompts] == tokens
+    assert [len(output.ids) for output in sample_many(model, tokenizer, prompts[1], 14, 2, Decoding(1.0))] == tokens[1:2] * 2
+
+
 def test_no_prompts_have_no_outputs(tiny: Any, tokenizer: Any) -> None:
     assert generate(tiny.build_model(), tokenizer, [], 2) == []
 

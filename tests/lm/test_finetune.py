@@ -124,6 +124,14 @@ def test_lora_trains_adapters_and_new_rows_and_nothing_else(
     assert sorted(names) == sorted(adapters + rows)
 
 
+def test_a_row_of_more_tokens_than_a_model_has_positions_is_too_long(tiny: Any, tokenizer: Any, tmp_path: Path) -> None:
+    model, rows = tiny.build_model("gpt2"), _rows(tokenizer)
+    rows[2] = Row(prompt_text(tokenizer, "hi " * 90), "7")
+    section = _section(max_length=1024)
+    _, history, _ = finetune(model, tokenizer, rows, rows[:3], TrainingSpec(section, "direct_sft", [], tmp_path, 0))
+    assert history.to_dict()["dropped"] == 1 and history.updates == 2
+
+
 def test_full_trains_everything(tiny: Any, tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = _trainables(tiny, tokenizer, tmp_path, monkeypatch, False, "full")
     assert sorted(names) == sorted(name for name, _ in tiny.build_model("llama", False).named_parameters())

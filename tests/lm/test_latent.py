@@ -331,6 +331,8 @@ def test_they_are_the_thoughts_between_the_tokens(tiny: Any, kind: str) -> None:
 class Soft:
     """Another kind of beginning: a vector of a row's own at its very beginning; without ``said`` it does not give it."""
 
+    besides = 1
+
     def __init__(self, model: Any, said: bool = True) -> None:
         self.model, self.said = model, said
 

@@ -9,6 +9,8 @@ from typing import Any, Literal
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
 
 from cirf.lm import vocabulary
 from cirf.lm.prompt import encode, end_token, prompt_text, render, response_template, sanitise, settle_template
@@ -99,6 +101,15 @@ def test_the_end_token_is_what_the_template_closes_the_turn_with(tiny: Any) -> N
     assert end_token(tokenizer) == tokenizer.convert_tokens_to_ids("<|im_end|>")
     tokenizer.chat_template = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
     assert end_token(tokenizer) == tokenizer.convert_tokens_to_ids("<|endoftext|>")
+
+
+def test_what_the_vocabulary_does_not_hold_is_no_end_token() -> None:
+    """A template may close a turn with a sign that becomes the unknown token."""
+    core = Tokenizer(models.WordLevel({"[UNK]": 0, "[END]": 1, "Hi": 2, "7": 3}, unk_token="[UNK]"))
+    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer: Any = PreTrainedTokenizerFast(tokenizer_object=core, unk_token="[UNK]", eos_token="[END]")
+    tokenizer.chat_template = "{% for m in messages %}{{ m['content'] + ' </turn> ' }}{% endfor %}"
+    assert end_token(tokenizer) == 1
 
 
 PIECES = ["<|im_end|>", "<|im_start|>", "<|endoftext|>", "<cirf>", "</cirf>", "<cirf_003>"]

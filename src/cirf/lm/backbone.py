@@ -181,6 +181,16 @@ def from_safetensors(kind: Any, source: str, section: schema.Backbone, **how: An
     return model
 
 
+def positions(model: Any, besides: int = 0) -> int | None:
+    """The most tokens that a model can read, with ``besides`` vectors, where it has a vector for each position (GPT-2, OPT,
+    GPT-J); ``None``: any number."""
+    parts = {name.rpartition(".")[2] for kind in (model.named_modules, model.named_buffers) for name, _ in kind()}
+    if not parts & {"wpe", "embed_positions", "positions_embed"}:
+        return None
+    found: int | None = getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None)
+    return found if found is None else max(found - besides, 1)
+
+
 def check_causal(config: Any, source: str | Path) -> None:
     """``CirfError`` where the configuration is that of another kind of model, such as a sentence embedder."""
     listed = getattr(config, "architectures", None)

@@ -226,7 +226,7 @@ def end_token(tokenizer: Any) -> int:
     the tokenizer has neither."""
     turn = [{"role": "user", "content": _MARK}, {"role": "assistant", "content": _REPLY}]
     after = render(tokenizer, turn, generation=False).rpartition(_REPLY)[2]
-    added = _added_ids(tokenizer)
+    added = _added_ids(tokenizer) - {tokenizer.unk_token_id}  # what the template writes may not be in the vocabulary
     closing = next((token for token in encode(tokenizer, after) if token in added), tokenizer.eos_token_id)
     if closing is None:
         raise CirfError("the tokenizer has no end token, so the model could never learn to stop; set its eos_token")

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from cirf.cpu.memory import enough
+from cirf.lm.backbone import positions
 from cirf.lm.decoding.prefix_cache import PrefilledPrompts, Prefiller, SharedPrompts
 from cirf.lm.decoding.rounds import OnStep, RoundCriterion, batches, generate_in_rounds
 from cirf.lm.decoding.sampling import NO_VOTE, draw, drawing
@@ -211,14 +212,20 @@ def _decode(
     on_step: OnStep | None = None,
 ) -> list[list[int]]:
     """Ids written after encoded prompts, all in one batch where the model allows that, up to ``cap`` or the first of ``stops``.
-    ``draws``: what seeds each one's random numbers; ``on_step`` receives every token with the place of its prompt."""
+    ``draws``: what seeds each one's random numbers; ``on_step`` receives every token with the place of its prompt. A model with a
+    bounded number of positions writes as much as is left of them; a longer prompt loses its beginning."""
     written: dict[int, list[int]] = {}
-    for places in batches(model, prompts):
+    room = positions(model, 0 if decoding.prefixes is None else decoding.prefixes.besides)
+    if room is not None:
+        prompts = [ids[-room:] for ids in prompts]
+    caps = [cap if room is None else min(cap, room + 1 - len(ids)) for ids in prompts]
+    sets = [[place for place in set_ if caps[place] == most] for set_ in batches(model, prompts) for most in sorted({*caps})]
+    for places in filter(None, sets):
         own = [prompts[place] for place in places]
         begun = None if decoding.prefixes is None else decoding.prefixes.begin(own)
         processors = decoding.processors(model, [draws[place] for place in places] if draws else ())
         rows = None if on_step is None else RoundCriterion(len(own), partial(_renumbered, on_step, places))
-        written |= zip(places, _generate(model, own, cap, stops, begun, processors, rows), strict=True)
+        written |= zip(places, _generate(model, own, caps[places[0]], stops, begun, processors, rows), strict=True)
     return [written[place] for place in range(len(prompts))]
 
 

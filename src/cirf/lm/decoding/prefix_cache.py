@@ -47,8 +47,15 @@ class PrefilledPrompts:
     vectors: Sequence[tuple[int, torch.Tensor]] | None = None
 
 
+VECTORS = 64
+"""More than any method has thoughts, or vectors in its prompt."""
+
+
 class Prefiller(Protocol):
-    """Computes the beginning of prompts to one model by other means than token by token."""
+    """Computes the beginning of prompts to one model by other means than token by token. ``besides``: the most vectors that it
+    puts next to their tokens."""
+
+    besides: int
 
     def prepare(self, prompts: Sequence[str]) -> None:
         """Compute now what rendered prompts need and what is kept for others, if anything is."""
@@ -64,6 +71,8 @@ class PromptOpenings:
     so an evaluation resumed after a kill rounds as one that was never killed. Kept keys and values are never changed: a
     generation gets a copy.
     """
+
+    besides = 0
 
     def __init__(self, model: Any, tokenizer: Any, openings: Iterable[str], most_bytes: int = MOST_BYTES) -> None:
         """Nothing is computed yet. ``openings`` are rendered prompts that end where the shared part ends."""
@@ -128,6 +137,7 @@ class SharedPrompts:
     def __init__(self, model: Any, prefixes: Prefiller | None = None) -> None:
         """``prefixes`` computes the beginning of a prompt that is the only one of its batch."""
         self._model, self._prefixes = model, prefixes
+        self.besides = 0 if prefixes is None else prefixes.besides
 
     def prepare(self, prompts: Sequence[str]) -> None:
         """Nothing is kept."""

@@ -18,6 +18,8 @@ from cirf.distributed import is_main, sharded
 from cirf.errors import CirfError
 from cirf.lm import vocabulary
 from cirf.lm.adapters import put_adapters
+from cirf.lm.backbone import positions
+from cirf.lm.decoding.prefix_cache import VECTORS
 from cirf.lm.prompt import end_token
 from cirf.lm.saving import check_tokenizer
 from cirf.lm.training.attention import as_trees, for_rows
@@ -68,6 +70,8 @@ def finetune(
     memory, or a tokenizer that comes back another after saving. ``KeyboardInterrupt``, ``SystemExit``: stopped by Ctrl-C or
     SIGTERM; progress is saved (`cirf.lm.training.callbacks`).
     """
+    if (most := positions(model, VECTORS if spec.objective else 0)) is not None and most < spec.section.max_length:
+        spec = replace(spec, section=spec.section.model_copy(update={"max_length": most}))
     data = training_data(tokenizer, train, validation, spec)
     check_tokenizer(model, tokenizer)  # now, not after hours of training
     device = spec.device or str(model.device)

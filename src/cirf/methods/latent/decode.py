@@ -28,7 +28,7 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 
 from cirf.errors import CirfError
-from cirf.lm.decoding.prefix_cache import PrefilledPrompts, Prefiller
+from cirf.lm.decoding.prefix_cache import VECTORS, PrefilledPrompts, Prefiller
 from cirf.lm.prompt import encode
 from cirf.lm.training.loss import only_at
 from cirf.methods.latent.loop import Project, padded_left, read_projector, think
@@ -73,6 +73,8 @@ def read_latent(folder: Path) -> LatentSettings | None:
 
 class LatentPrefiller:
     """Begins prompts to one model by thinking (see `cirf.lm.decoding.prefix_cache.Prefiller`)."""
+
+    besides = VECTORS
 
     def __init__(self, model: Any, tokenizer: Any, latent: LatentSettings, project: Project | None = None) -> None:
         """``project`` is f. ``CirfError`` where the tokenizer does not have the marks."""

@@ -186,6 +186,8 @@ def saved_guide(folder: Path, soft: SoftPromptSettings, model: Any) -> Guide:
 class GuidedPrefiller:
     """Begins prompts to one model with a guide's vectors in their places (see `cirf.lm.decoding.prefix_cache.Prefiller`)."""
 
+    besides = 0  # the prompt has a place for each
+
     def __init__(self, model: Any, tokenizer: Any, soft: SoftPromptSettings, guide: Guide) -> None:
         """``CirfError`` where the tokenizer does not know the token that holds places."""
         self._model, self.guide, self._frame = model, guide, TemplateFrame(tokenizer)
