@@ -96,6 +96,8 @@ def test_lines_are_those_of_the_keys() -> None:
         ("a: 1\n\tb: 2", 2, "\\t"),
         ("a: &x [*x]", 1, "holds itself"),
         ("a: !!python/name:os.system x", 1, "not supported"),
+        ("a: 1\nb: !!python/object/apply:os.system [ls]", 2, "not supported"),
+        ("a: !!python/object:os.PathLike {x: 1}", 1, "not supported"),
         ("? [a]\n: 1", 1, "a key must be a word"),
         ("a: *b", 1, "undefined alias"),
         ("a: \x00", None, "not allow"),

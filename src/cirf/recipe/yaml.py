@@ -22,7 +22,7 @@ _CONSTANTS: dict[str, Any] = {
     "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False,
 }  # fmt: skip
 _MAX_DIGITS = 400  # Python refuses to read integers of more than 4300 digits; no recipe needs them
-_NO_TAG = "tag:yaml.org,2002:str"  # what the base loader gives to every scalar that carries none
+_NO_TAG = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "seq", "map")}  # what the base loader gives where there is none
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./@+-]*(:[A-Za-z0-9_./@+-]+)*( [A-Za-z0-9_./@+-]+)*")
 _OTHER_THAN_TEXT = {"yes", "no", "on", "off", "y", "n", "true", "false", "null"}  # to some reader or other
 
@@ -78,9 +78,9 @@ def _read(node: yaml.Node, path: Path, lines: dict[Path, int], above: frozenset[
     if id(node) in above:
         raise YamlError("an alias that holds itself", line)
     above = above | {id(node)}
+    if node.tag not in _NO_TAG:
+        raise YamlError(f"tags such as {node.tag} are not supported", line)
     if isinstance(node, yaml.ScalarNode):
-        if node.tag != _NO_TAG:
-            raise YamlError(f"tags such as {node.tag} are not supported", line)
         room[0] -= len(node.value)
         if room[0] < 0:
             raise YamlError(f"aliases expand to more than {_MAX_ALIASED:,} characters", line)
