@@ -152,6 +152,12 @@ ROUND = 16
 """Most tokens between two looks at which rows are finished."""
 
 
+def _over(new: torch.Tensor, ends: torch.Tensor, watch: RoundCriterion | None) -> torch.Tensor:
+    """Which rows [b] of ``new`` [b x n] have one of the ``ends``, or were ended by ``watch``."""
+    over = torch.isin(new, ends).any(dim=1)
+    return over if watch is None else over | torch.tensor(watch.over, device=over.device)
+
+
 def generate_in_rounds(
     model: Any,
     ids: torch.Tensor,
@@ -177,9 +183,7 @@ def generate_in_rounds(
     early = most == ROUND and ids.device.type == "cpu"
 
     def ended(ids: torch.Tensor, scores: Any, **more: Any) -> torch.Tensor:
-        over = torch.isin(ids[:, -1], ends)  # rows that ended before are filled up with an end
-        if watch is not None:
-            over |= torch.tensor(watch.over, device=over.device)
+        over = _over(ids[:, -1:], ends, watch)  # rows that ended before are filled up with an end
         return over | (early and bool(8 * over.sum() >= len(over)))
 
     while True:
@@ -196,10 +200,7 @@ def generate_in_rounds(
         for row, tokens in zip(rows, new.tolist(), strict=True):
             written[row] += tokens
         cap -= new.shape[1]
-        over = torch.isin(new, ends).any(dim=1)
-        if watch is not None:
-            over |= torch.tensor(watch.over, device=over.device)
-        going = (~over).nonzero()[:, 0]
+        going = (~_over(new, ends, watch)).nonzero()[:, 0]
         if cap == 0 or not len(going):
             return written
         ids, cache = made.sequences, past_of(made)

@@ -69,10 +69,7 @@ def produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
     choices = problem.choices or ()
     number = None if choices else number_value(problem.answer)
     as_written = number is None or "/" in problem.answer or number_text(number) != problem.answer  # else decimals
-    value = written_out(segment, as_written)
-    exact, rounded, _ = segment.rpartition("≈")  # "= 1/6 ≈ 0.167"
-    if rounded and written_out(exact, as_written) == problem.answer:
-        value = problem.answer
+    value = _worked_out(segment, problem.answer, as_written)
     letter = option_at_front(segment, problem) if choices else ""
     if letter and not (value and _SMALL_LETTER.match(segment)):  # "a) 3 + 4 = 7" numbers a step
         return letter
@@ -107,6 +104,12 @@ def produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
         or unworked(segment, previous)
         or ("" if answers or numbers_in(after) or UNREAD in plain_numbers(segment) else state(after, problem, previous))
     )
+
+
+def _worked_out(segment: str, answer: str, as_written: bool) -> str:
+    """What a step works out: before it is rounded, if that is the answer."""
+    exact, rounded, _ = segment.rpartition("≈")  # "= 1/6 ≈ 0.167"
+    return answer if rounded and written_out(exact, as_written) == answer else written_out(segment, as_written)
 
 
 _TABLE_ROW = re.compile(  # "59" of "| Ivan | 37 | 59 |", "f" of "e -> f"
