@@ -214,7 +214,7 @@ def test_a_question_that_is_always_refused_counts_as_wrong_and_is_named(finished
         scores = json.loads((tmp_path / "out" / "evaluation" / "cot" / "scores.json").read_text())["overall"]
         assert scores["failed"] == 1 and scores["tokens"] == 7 and scores["n"] == 8
         shown = tinyrun.cirf("show", tmp_path / "out", "--id", failed[0]["id"]).out
-        assert "not read" in shown and "no answer: HTTP 400 (refused with 400" in shown
+        assert "unparsed" in shown and "no answer: HTTP 400 (refused with 400" in shown
         asked = len(server.asked)
         said = tinyrun.cirf(*asking, "--out", tmp_path / "other")
         assert "1 of 8 requests were not answered (the last: HTTP 400" in said.error()
