@@ -262,10 +262,10 @@ def probe(
     model: Annotated[str, Argument(help="A run's folder, or a model's folder.")],
     kinds: Annotated[
         str,
-        Option("--probes", metavar="A,B", help="drop, shuffle or swap (with another question's) the reasoning."),
+        Option("--probes", metavar="A,B", help="drop or shuffle the reasoning, or swap it with another question's."),
     ] = "drop,shuffle,swap",
     truncate: Annotated[
-        OptText, Option("--truncate", metavar="K,L", help="Keep only the first K tokens or vectors; a probe a number.")
+        OptText, Option("--truncate", metavar="K,L", help="Keep only the first K tokens or vectors; one probe for each number.")
     ] = None,
     results: Annotated[str, Option("--results", help="follow: results move with their tokens; keep: they stay.")] = "follow",
     tasks: Tasks = None,

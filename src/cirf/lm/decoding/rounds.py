@@ -179,8 +179,8 @@ def generate_in_rounds(
     cap, ends = settings.max_new_tokens, torch.tensor(settings.eos_token_id, device=ids.device)
     settings.return_dict_in_generate = True
     rows, written = list(range(len(ids))), [[] for _ in range(len(ids))]  # type: tuple[list[int], list[list[int]]]
-    most = cap if len(rows) == 1 or (cache is not None and not is_movable(cache)) else ROUND
-    early = most == ROUND and ids.device.type == "cpu"
+    whole = len(rows) == 1 or (cache is not None and not is_movable(cache))
+    most, early = cap if whole else ROUND, not whole and ids.device.type == "cpu"
 
     def ended(ids: torch.Tensor, scores: Any, **more: Any) -> torch.Tensor:
         over = _over(ids[:, -1:], ends, watch)  # rows that ended before are filled up with an end

@@ -24,7 +24,6 @@ _IS_RIGHT = re.compile(
     r"(?<!if )(?<!whether )(?<!n't think )(?<!not think )(?<!\b[A-Z] or )(?<!\b[A-Z]\) or )(?<!\b[A-Z] and )(?<!\b[A-Z]\) and )"
     r"(?:\b(?:[Aa]ntwort|[Oo]pción|[Oo]pção|[Rr]éponse|[Rr]espuesta|[Rr]esposta|[Oo]pzione)\s+)?"
     r"((?:\boption\s+|\bchoice\s+)?\(?\b[A-Z]\b\)?)\W{0,4}\s(?:(?:is|would be) (?:the |clearly )?(?:correct|right|best|most)"
-    r"|must be (?:true|correct|right)|(?:holds|follows)(?=\W*$)"
     r"|(?:(?:ist|est|es|é|è|está)\s)?(?:la\s)?(?:richtig|korrekt|correcte|correcta|correta|corretta|juste|bonne))\b"
 )
 _LONE = r"(?:\([a-z]\)|[b-h]\b(?!['’-])|a(?=[.,;:)]|\sis\b|\s*$))"

@@ -71,8 +71,10 @@ def _quantity(text: str) -> re.Match[str] | None:
     return _QUANTITY.fullmatch(plain(text).strip() if value is None else f"{value}{space}{rest}")
 
 
-def _value(quantity: re.Match[str]) -> Fraction | None:
-    return number_value(quantity["number"].replace("’", "'"))
+def _value(quantity: re.Match[str]) -> Fraction | str:
+    """The number, or its text where that is in another notation, such as one with a decimal comma."""
+    value = number_value(quantity["number"].replace("’", "'"))
+    return quantity["number"] if value is None else value
 
 
 def _unit(quantity: re.Match[str]) -> str:

@@ -112,7 +112,7 @@ CONCLUDES = re.compile(
 )
 _SHARE = re.compile(r"\b(?:half|thirds?|quarters?|fifths?|%|percent|part) of (?:the )?[$(]*$", re.I)
 _UNKNOWN = re.compile(r"(?:[A-Za-z]| [A-Zxyzn])(?![A-Za-z'])")
-_BESIDE = re.compile(r"([a-z])(?![\w'’²³^/])")
+_BESIDE = re.compile(r"([abcdefijknopqrtuvwxyz])(?![\w'’²³^/])")  # not m, g, h, s, l: mostly units
 _DENIED = re.compile(r"\b(?:is|are|was|were)(?:\snot|n['’]t)\s(?:[a-z]+\s){0,2}$|\b(?:less|more|greater|smaller)\sthan\s$")
 _SO = re.compile(r"(?<=[,;]) (?:and )?(?:so|therefore|thus|hence)\b", re.I)
 _MARK = re.compile(r"^\s*(?:#+\s*)?(?:\*\*)?(?:step\s+\d+\s*[:.)-]*|\d{1,2}[.)](?=\s))\s*", re.I)
@@ -355,7 +355,7 @@ def _value_at(text: str, start: int, as_written: bool = False) -> tuple[str, int
     number = _first(text, at)
     if number is None or text[at : number.start].strip(" \t\n({") or _unsettled(text, number.end):
         return "", at
-    if (beside := _BESIDE.match(text, number.end)) and re.search(rf"(?<![\w'’/]){beside[1]}(?![\w'’])", text):
+    if (beside := _BESIDE.match(text, number.end)) and _is_alone(beside[1], text):
         return "", at  # "2a", where a is an unknown and no unit
     return ("" if _is_asked(text, number) else _short(number, text, as_written)), number.end
 
@@ -363,11 +363,15 @@ def _value_at(text: str, start: int, as_written: bool = False) -> tuple[str, int
 def _is_unit(amount: re.Match[str], text: str) -> bool:
     """Whether the letter behind a number is a unit, such as in ``21 N``: it is nowhere else without a number before it."""
     letter = amount[2]
-    if letter in _UNIT_LETTERS and re.search(rf"(?:\A|[.:;,]\s){letter}\s?=", text):  # "V = IR = 11 V"
-        return True
     if letter not in _UNIT_LETTERS or not amount[0][-2].isspace():
         return False
-    return not re.search(rf"(?<![\w/]){letter}(?![\w'’])", re.sub(rf"\d\s?{letter}\b|\({letter}\)", "", text))
+    chain = rf"(?:\A|[.:;,]\s){letter}\s?=(?:[^.,;:\n]|\.\d)*\Z"  # "V = IR = 11 V"
+    return re.search(chain, text[: amount.start()]) is not None or not _is_alone(letter, text)
+
+
+def _is_alone(letter: str, text: str) -> bool:
+    """Whether a letter is somewhere in a text without a number before it."""
+    return re.search(rf"(?<![\w'’/]){letter}(?![\w'’])", re.sub(rf"\d\s?{letter}\b|\({letter}\)", "", text)) is not None
 
 
 def _short(number: Numeral, text: str, as_written: bool = False) -> str:

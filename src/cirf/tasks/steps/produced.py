@@ -75,7 +75,7 @@ def produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
         return letter
     if found := value or unsolved(segment) or compared(segment, judges(problem)):
         expected = problem.answer.replace(" ", "")
-        return problem.answer if expected in (found.replace(" ", ""), found.rpartition("=")[2]) else found
+        return problem.answer if expected in (found.replace(" ", ""), re.split("(?<![<>])=", found)[-1]) else found
     outright = answers = bool(anchors(segment))
     coin = _COIN.search(problem.question) is not None
     if choices and len(problem.answer) == 1:

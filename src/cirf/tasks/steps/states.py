@@ -9,7 +9,8 @@ from cirf.text.sentences import BETWEEN_SENTENCES
 
 _QUESTION = re.compile(  # or what is not known: "Nothing says that Bob is red"
     r"(?<![^.!?\n])[^.!?\n]*\?|\bwhether\b[^.!?\n]{0,40}?\b(?:heads|tails)(?: up)?\b"
-    r"|(?<![^.!?\n])\W*(?:nothing|no (?:rule|fact)|we (?:do not|don['’]t|cannot) know|it is (?:not known|unknown))\b[^.!?\n]*",
+    r"|(?<![^.!?\n])[^\w.!?\n]{0,5}(?:(?:nothing|no (?:rule|fact)) (?:says|states|tells)|we (?:do not|don['’]t|cannot) know"
+    r"|it is (?:not known|unknown))\b(?:(?!,? (?:so|but|therefore|thus|hence)\b)[^.!?\n])*",
     re.I,
 )
 _SIDE = re.compile(r"(?<!\w)(heads|tails)(?!\w)", re.I)
@@ -105,7 +106,7 @@ _EMPTY = re.compile(
     re.I,
 )
 PAIR = re.compile(  # "Nia is before Ava", "the order has Nia before Ava", "Bo came ahead of Cy"
-    r"""(?<![\w-])([A-Z][\w'’-]*)\s(?:(?:must|has\sto|will|would|should)\s)?(?:(?:is|was|be|sit|sat|stood|came|come|ran|run|went|spoke
+    r"""(?<![\w-])(?!(?:It|He|She|They|This|That|These|Those|We|You|I|There)\b)([A-Z][\w'’-]*)\s(?:(?:must|has\sto|will|would|should)\s)?(?:(?:is|was|be|sit|sat|stood|came|come|ran|run|went|spoke
     |[a-z]{2,}(?:s|ed))\s)?(?:(?:immediately|directly|right|just|still|to\sthe)\s){0,2}
     (before|after|above|below|behind|ahead\sof|next\sto|in\sfront\sof|left\sof|right\sof|[a-z]{3,}er\sthan)\s([A-Z][\w'’-]*)(?=\W*$)""",
     re.X,
