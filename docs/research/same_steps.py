@@ -1,4 +1,4 @@
-"""Count training steps with the same text and different codes, which no model could predict.
+"""Count steps of training rationales with the same text and different codes, which no model could predict.
 
     python -m docs.research.same_steps RUN --size 32
 

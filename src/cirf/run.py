@@ -89,7 +89,7 @@ def execute(
 ) -> Path:
     """Bring every stage up to date, or ``until`` with what it needs (see `asked_for`); returns the run's folder.
 
-    ``say`` is given a line when a stage begins and one when it is done. A stage that one of the ``others`` has is taken over from
+    ``say`` is given a line when a stage begins and one when it is done. A stage that one of the ``others`` has is reused from
     there. Under ``accelerate launch`` all processes share fine-tuning, embedding, the codebook, pruning and evaluation;
     the main one makes every other stage.
     """

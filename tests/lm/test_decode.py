@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from cirf.lm.decoding import rounds
-from cirf.lm.decoding.generate import Decoding, generate, generate_one, sample_many
+from cirf.lm.decoding.generate import Decoding, continue_generation, generate, generate_one, sample_many
+from cirf.lm.decoding.prefix_cache import PrefilledPrompts
 from cirf.lm.prompt import encode, end_token, prompt_text
 
 KINDS = ["llama", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("qwen2", "gpt2")), "gemma2"]
@@ -124,6 +125,31 @@ def test_a_model_with_so_many_positions_writes_what_is_left_of_them(tiny: Any, t
     assert outputs == [generate(model, tokenizer, [prompt], 14)[0] for prompt in prompts]
     assert [generate_one(model, tokenizer, prompt, 14).tokens for prompt in prompts] == tokens
     assert [len(output.ids) for output in sample_many(model, tokenizer, prompts[1], 14, 2, Decoding(1.0))] == tokens[1:2] * 2
+
+
+def test_what_is_continued_ends_where_the_positions_do(tiny: Any, tokenizer: Any) -> None:
+    begun = PrefilledPrompts([[5] * 250], [0], None)
+    assert [output.tokens for output in continue_generation(tiny.build_model("gpt2"), tokenizer, begun, 14, [[]])] == [7]
+
+
+@pytest.mark.parametrize("cap", [rounds.ROUND - 1, rounds.ROUND, rounds.ROUND + 1])
+def test_a_given_cache_that_cannot_be_cut_is_used_to_the_end(tiny: Any, monkeypatch: pytest.MonkeyPatch, cap: int) -> None:
+    """Although rows end before: it may hold more than the ids."""
+    from transformers import GenerationConfig
+
+    model = tiny.build_model()
+    ids = torch.randint(10, 60, (4, 6), generator=torch.Generator().manual_seed(1))
+    settings: Any = {"do_sample": False, "max_new_tokens": cap, "pad_token_id": 0}
+    free = model.generate(input_ids=ids, generation_config=GenerationConfig(**settings, eos_token_id=None))[:, 6:]
+    caches: list[Any] = []
+    plain = model.generate
+    monkeypatch.setattr(rounds, "is_movable", lambda cache: False)
+    monkeypatch.setattr(model, "generate", lambda **given: caches.append(given.get("past_key_values")) or plain(**given))
+    with torch.no_grad():
+        cache = model(ids[:, :-1], use_cache=True).past_key_values
+    end = int(free[0, 2])  # the first row ends after at most three tokens
+    rounds.generate_in_rounds(model, ids, torch.ones_like(ids), GenerationConfig(**settings, eos_token_id=[end]), (), cache)
+    assert caches == [cache]
 
 
 def test_no_prompts_have_no_outputs(tiny: Any, tokenizer: Any) -> None:

@@ -161,6 +161,8 @@ OPTIONS = [
     ("F", CHOICES, None),
     ("(Z)", CHOICES, None),
     ("The answer is not C.", CHOICES, None),
+    ("We cannot say that A must be true", CHOICES, None),
+    ("Neither A nor B must be true", CHOICES, None),
     ("It is not the floor.", CHOICES, None),
     ("It could be the roof or the floor.", CHOICES, None),
     ("A. roof - while one can stand there", CHOICES, "A"),

@@ -2,8 +2,8 @@
 
 `REPRESENTATION`: what is quantised. `INITIALISATION`: how codes are found and how their tokens' rows begin. The paper's row of
 random codes and random embeddings repeats the digits of its `random` representation. Both readings are shown: random codes with
-random first rows, and codes of noise, the column `representation`. Whether steps are balanced over the codes in every epoch is a
-separate column: rebalanced, k-means and random codes end up as evenly used as balanced ones, so only runs with
+random initial embeddings, and codes of noise, the column `representation`. Whether steps are balanced over the codes in every
+epoch is a separate column: rebalanced, k-means and random codes end up as evenly used as balanced ones, so only runs with
 `codebook.reassign: nearest` show the effect of balance.
 """
 
@@ -141,7 +141,7 @@ _EMBEDDING = {"codebook": "trained", "words": "words", "random": "random"}
 
 
 def _initialisation(run: Run) -> tuple[str, ...] | None:
-    """Codes, first rows, representation, and how training steps get their codes, in the epochs and at the end."""
+    """Codes, initial embeddings, representation, and how steps get their codes, in the epochs and at the end."""
     representation = str(run.key(_REPRESENTATION))
     if representation not in ("mean_centered", "random"):
         return None

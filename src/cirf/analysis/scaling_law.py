@@ -116,7 +116,7 @@ _CLOSE = f"the models' token counts differ by less than {_ALIKE:.0%}".replace("%
 
 
 def _gathered(source: Source) -> dict[tuple[str, str], list[Point]]:
-    """Points by backbone and domain, each once: runs of the same settings, and evaluations taken over from another run, count
+    """Points by backbone and domain, each once: runs of the same settings, and evaluations reused from another run, count
     once."""
     found: dict[tuple[str, str], list[Point]] = {}
     runs = distinct(source.runs)

@@ -9,8 +9,8 @@ file for people to edit::
 
     {"codes": "9f2c41d07be35a86", "labels": {"16": "divides", "23": "adds up"}}
 
-``codes`` identifies the codebook, by how often each of its codes is used in training steps: labels of another one are ignored. A
-label is a reading aid and not trained on: changing one reruns no stage.
+``codes`` identifies the codebook, by how often each of its codes is used in training rationales: labels of another are ignored.
+A label is a reading aid and not trained on: changing one reruns no stage.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ _DECODER = json.JSONDecoder()
 
 
 def codes_id(counts: Mapping[int, int]) -> str:
-    """Identifies a codebook: a hash of how often each of its codes is used in training steps, without unused ones."""
+    """Identifies a codebook: a hash of how often each of its codes is used in training rationales, without unused ones."""
     return hash_json({str(code): counts[code] for code in sorted(counts) if counts[code]})[:16]
 
 

@@ -61,7 +61,7 @@ def _counts(functions: Mapping[str, Any]) -> dict[int, int]:
 
 
 def _codes(folder: Path) -> tuple[dict[int, int], dict[int, list[str]]]:
-    """How often each code is used in training steps, and segments of each."""
+    """How often each code is used in training rationales, and segments of each."""
     if (folder / "config.json").is_file():
         functions = functions_of(folder)
         if not functions:

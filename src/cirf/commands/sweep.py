@@ -85,7 +85,7 @@ class SweepPlan:
         return [run for run in self.runs if run.chosen]
 
     def others(self, run: Run | None = None) -> list[RunFolder]:
-        """The runs that stages may be taken over from: the sweep's, those left by a former version of its file, and
+        """The runs that stages may be reused from: the sweep's, those left by a former version of its file, and
         those of ``--share``."""
         there = {folder.root.resolve(): folder for folder in (each.folder for each in self.runs)}
         for folder in (*_runs_in(self.out), *self.shared):
@@ -295,11 +295,11 @@ class SweepForecast:
 
     others: Sequence[RunFolder]
     there: dict[str, Content] = field(default_factory=dict)
-    """By key, the stages made, taken over or found by then."""
+    """By key, the stages made, reused or found by then."""
 
     def look(self, folder: RunFolder, plans: Sequence[StagePlan]) -> dict[str, str]:
         """For each stage of a run, inputs first: ``done``, ``taken`` or ``made``. This is an upper bound of the stages made: if
-        an input comes out equal to another run's although it was requested differently, later stages are taken over too."""
+        an input comes out equal to another run's although it was requested differently, later stages are reused too."""
         contents: dict[str, Content] = {}
         found: dict[str, str] = {}
         for stage in plans:

@@ -55,7 +55,7 @@ def results(recipe: Recipe) -> dict[str, Any]:
 
 
 def codebook(recipe: Recipe, size: int) -> dict[str, Any]:
-    """The section for a codebook of one size, a codebook taken over by its content, and the width of its codes."""
+    """The section for a codebook of one size, a codebook reused by its content, and the width of its codes."""
     apart = {"size", "sizes", "size_trials", "chosen"}
     keys = recipe.codebook.model_dump(exclude=apart) | {"size": size, "seed": recipe.seed}
     keys["wording"] = recipe.embeddings.model_dump(include={"choices", "closing"})  # codebook.json records them

@@ -35,11 +35,11 @@ _FEWEST = 8
 def read_functions(run: RunView, recipe: Mapping[str, Any], model: str, per_code: int, answered: Answered) -> Data | None:
     """The codebook that ``model`` was trained with (else the first there is), code by code; ``None`` without any.
 
-    Of a code: ``label``; ``count`` of the training steps that carry it, with their ``share``, ``tasks`` and ``distinct`` texts;
-    ``examples``, ``per_code`` of these;
-    ``segments``, ``[task, text]`` of up to ``SEGMENTS`` (fewer where the codes are very many), at even distances; ``written``,
-    how often it occurs in ``answered``, the answers of ``model`` by task; ``answers``: see `code_accuracy`. Of all:
-    ``transitions`` of the training traces (`count_transitions`), ``segments`` steps in all.
+    Of a code: ``label``; ``count`` of the steps of training rationales that carry it, with their ``share``, ``tasks`` and
+    ``distinct`` texts; ``examples``, ``per_code`` of these; ``segments``, ``[task, text]`` of up to ``SEGMENTS`` (fewer where
+    the codes are very many), at even distances; ``written``, how often it occurs in ``answered``, the answers of ``model`` by
+    task; ``answers``: see `code_accuracy`. Of all: ``transitions`` of the training traces (`count_transitions`),
+    ``segments`` steps in all.
     """
     functions = load_object(run.at(f"models/{model}") / "functions.json") or {}
     if not (there := run.each("codebook-*")):
@@ -113,7 +113,7 @@ def shorten(text: str, length: int) -> str:
 
 
 def _training_steps(run: RunView, folder: Path, size: int) -> tuple[dict[int, list[tuple[str, str]]], list[list[int]]]:
-    """Task and text of the training steps by code, and the training traces as codes."""
+    """Task and text of the steps of training rationales by code, and the training traces as codes."""
     stage = run.at("segments") / "segments.jsonl"
     texts_of = {(row["problem"], row["sample"]): row["segments"] for row in rows_in(stage)}
     tasks = {row["id"]: row["task"] for row in rows_in(run.at("problems") / "train.jsonl")}
