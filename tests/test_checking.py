@@ -260,6 +260,7 @@ def test_the_updates_that_rows_make_are_reported_and_what_is_too_few(workshop: t
     assert f"updates: {summary}, or lower finetune.gradient_accumulation_steps" in tinyrun.cirf("check", mine, *keys).out
     tested = workshop.recipe(tmp_path / "recipe.yaml", train=mine)  # with a test and a tenth held out
     assert checked(tested, *keys)["updates"]["rows"] == 90
+    assert checked(tested, "--set", "problems.tasks.0.rows=40")["updates"]["rows"] == 40
     dry = tinyrun.cirf("run", tested, "--dry-run", "--out", tmp_path / "run", *keys)
     assert "updates: 90 rows make 12 updates in 2 passes; fewer than 60 are too few" in dry.out
     override = ("--set", "finetune.overrides={direct_sft: {epochs: 20.0}}")

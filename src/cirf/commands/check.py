@@ -22,7 +22,7 @@ from cirf.fitting.cost import Updates, parameter_count, size_in_name, updates_of
 from cirf.fitting.facts import BETTER, FEWEST_STEPS, MOST_STEPS, best_rule, of_good_length
 from cirf.fitting.fit import FEW, fit
 from cirf.progress import print_table, printable, write_line
-from cirf.rationales.check import MOST_CHARACTERS, TaskCheck, some
+from cirf.rationales.check import MOST_CHARACTERS, CheckReport, some
 from cirf.rationales.check import check as look
 from cirf.rationales.collect import gather, other_answers, unmatched
 from cirf.rationales.redundancy import left_out_notes
@@ -72,7 +72,7 @@ def check(source: str, sets: Sequence[str], data: Path | None, as_json: bool, sh
     made["unusable"] = [
         file.to_dict() | {"share": file.share, "stops": file.stops(allowed), "summary": file.predicted(allowed)} for file in files
     ]
-    made["updates"] = _updates(recipe, problems.train, problems.validation, found.total, is_row_file(source)).to_dict()
+    made["updates"] = _updates(recipe, problems.train, problems.validation, found, is_row_file(source)).to_dict()
     if show:
         made["shown"] = _shown(training[:show], recipe, tasks)
     made["notes"] = _notes(made, recipe) + _without_answers(training, tasks) + _better_cut(training, recipe, tasks)
@@ -86,12 +86,17 @@ def check(source: str, sets: Sequence[str], data: Path | None, as_json: bool, sh
         raise CirfError(f"{source}: no usable row: {counts or 'there are no rows'}")
 
 
-def _updates(recipe: Recipe, train: Sequence[Problem], validation: Sequence[Problem], found: TaskCheck, whole: bool) -> Updates:
-    """The updates that the usable rows make, without the held-out ones, and of a ``whole`` file without the test cut from it."""
+def _updates(recipe: Recipe, train: Sequence[Problem], validation: Sequence[Problem], found: CheckReport, whole: bool) -> Updates:
+    """The updates that the usable rows make, at most as many as the recipe draws, without the held-out ones, and of a ``whole``
+    file without the test cut from it."""
     learnt = len(train) / max(1, len(train) + len(validation))
-    usable = found.usable - (cut_of(found.usable) if whole and found.usable > 1 else 0)
-    rows = round(learnt * usable)
-    return updates_of(suited(recipe.finetune, rows) if whole else recipe.finetune, rows)
+    if whole:
+        usable = found.total.usable
+        rows = round(learnt * (usable - (cut_of(usable) if usable > 1 else 0)))
+        return updates_of(suited(recipe.finetune, rows), rows)
+    drawn = {entry.name or entry.task: entry.rows for entry in recipe.problems.tasks}
+    usable_by_task = {name: learnt * task.usable for name, task in found.tasks.items()}
+    return updates_of(recipe.finetune, round(sum(min(count, drawn[name] or count) for name, count in usable_by_task.items())))
 
 
 def columns_of(said: str | None) -> dict[str, str]:
