@@ -47,6 +47,8 @@ def test_of_several_equations_those_that_later_steps_use_are_kept_too(problems, 
     assert write_results(steps, problems, tasks, schema.Results(values="used", working="keep")) == worked
     short = schema.Results(values="used", working="keep", units="keep", max_characters=16)  # too long a result goes without
     assert write_results(steps, problems, tasks, short) == [("12 clips, 3 pins", "6+12+3=21", "20/5=4 go")]
+    parts = [Steps("sums/train/a", 0, "line", ("It is 2 * 6 = 12 and 9 - 1 = 8.", "Then 12/4 = 3 of them, and 3 + 8 = 11."))]
+    assert write_results(parts, problems, tasks, schema.Results(values="used", working="drop"))[0][0] == "12, 8"
     none = [Steps("sums/train/a", 0, "line", ("It is 3 + 4 = 7.", "So she has 7 of the 9."))]
     assert write_results(none, problems, tasks, schema.Results(values="used", working="drop")) == [("7", "7")]
 

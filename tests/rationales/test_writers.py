@@ -11,7 +11,7 @@ import pytest
 from faulty import Server, serve
 
 from cirf.errors import CirfError
-from cirf.rationales.writers import compare_with_rule, repeats_step, write_with_model
+from cirf.rationales.writers import Written, compare_with_rule, repeats_step, unused, write_with_model
 from cirf.recipe import schema as recipe
 from cirf.records import Problem, Steps
 from cirf.store.files import RowLog
@@ -152,7 +152,7 @@ def test_two_hundred_rows_from_a_faulty_server_none_lost_doubled_or_misaligned(t
         assert number is not None
         seen[number[1]] = seen.get(number[1], 0) + 1
         wrong = int(number[1]) % 10 == 3 and len(body["messages"]) == 1
-        return json.dumps({"results": [number[1]] if wrong else [number[1], "7"]})
+        return json.dumps({"results": [number[1]] if wrong else ["3", number[1]]})
 
     path = tmp_path / "log"
     with serve(Server(reply, share=0.3)) as server:
@@ -162,10 +162,59 @@ def test_two_hundred_rows_from_a_faulty_server_none_lost_doubled_or_misaligned(t
         again = write_with_model(steps(200), sums(200), tasks, section(server), RowLog(path), 1)
         assert len(server.asked) == asked
     assert again == rows
-    assert [row.results for row in rows] == [(str(place), "7") for place in range(200)]
+    assert [row.results for row in rows] == [("3", str(place)) for place in range(200)]
     assert [row.by for row in rows] == ["llm again" if place % 10 == 3 else "llm" for place in range(200)]
     keys = [json.loads(line)["key"] for line in path.read_text().splitlines()]
     assert len(keys) == len(set(keys)) == 220
+
+
+def test_a_result_that_nothing_uses_is_named_and_then_left_empty(tmp_path: Path, tasks: dict[str, Task]) -> None:
+    texts = ("3 + 4 = 7 pens are Ann's.", "A box has 90 pens, so 90 - 7 = 83 are missing.", "7 - 1 = 6 pens are Bo's.")
+    row, results = Steps("p", 0, "ordinal", texts), ("7", "83", "6")
+    problem = Problem("p", "sums", "Ann has 3 and 4 pens, Bo 1 less. How many has Bo?", "6")
+
+    def wrote(second: str) -> tuple[Written, dict[str, Any], dict[str, Any]]:
+        said = (json.dumps({"results": results}), second)
+        with serve(Server(lambda body: said[len(body["messages"]) > 1])) as server:
+            path = tmp_path / str(len(second))
+            (found,) = write_with_model([row], [problem], tasks, section(server), RowLog(path), 1)
+            summary = compare_with_rule([found], [row], [problem], tasks, section(server))
+        return found, server.asked[1], summary
+
+    found, again, summary = wrote('{"results": ["7", "", "6"]}')
+    assert again["messages"][2]["content"].startswith("That cannot be used: no later step uses what these steps produced")
+    assert "must be empty: 2. Reply" in again["messages"][2]["content"]
+    assert found == Written(("7", "", "6"), "llm again", found.fault) and summary["unused_emptied"] == 0
+    for second, by in ((json.dumps({"results": results}), "llm again"), ("no more", "llm")):
+        found, _, summary = wrote(second)
+        assert found.results == ("7", "", "6") and found.by == by and "no later step" in str(found.fault)
+        assert summary["unused_emptied"] == 1 and summary["share_fallen_back"] == 0
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "answer", "used"),
+    [
+        ("3", "So 12 / 3 = 4 each.", "4", True),
+        ("24", "She needs 25 more.", "25", False),
+        ("1/3", "That is 0.33 of it.", "0", True),
+        ("45%", "So .45 of them leave.", "0", True),
+        ("60", "After 1 hour he leaves.", "0", True),
+        ("6", "15 - 10 = 5 dollars are left.", "5", True),  # 10 is 6 and the question's 4
+        ("twelve", "12 of them are red.", "1", True),
+        ("51", "So 100 -51 = 49.", "49", True),
+        ("7", "The rest is easy.", "7", True),
+        ("tails", "Bo turns it over: heads.", "yes", True),
+        ("a whale", "Whales are mammals.", "yes", True),
+        ("Florida", "It is in the east.", "no", False),
+        ("B", "So only water is left.", "C", True),
+        ("A", "So only water is left.", "B", False),
+        ("", "Nothing.", "no", True),
+    ],
+)
+def test_what_later_steps_use(first: str, then: str, answer: str, used: bool) -> None:
+    problem = Problem("p", "sums", "There are 4. What then?", answer, choices=("tree", "water", "roof"))
+    assert unused((first, "1000000"), ("It is found.", then), problem) == ([] if used else [1])
+    assert unused((first,), ("It is found.",), problem) == []  # the last result is the answer, or is dropped
 
 
 def test_servers_of_two_models_are_refused(tmp_path: Path, tasks: dict[str, Task]) -> None:

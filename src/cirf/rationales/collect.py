@@ -32,7 +32,7 @@ from cirf.tasks.loading.unusable import Tolerance, Unusable
 from cirf.tasks.parsing.answers import anchors, number_value
 from cirf.tasks.parsing.numeric import in_full
 from cirf.tasks.steps import calculated
-from cirf.tasks.steps.calculations import numbers_named
+from cirf.tasks.steps.calculations import UNITS, numbers_named
 from cirf.tasks.task import Task
 from cirf.text.normalise import normalise
 from cirf.text.numerals import UNREAD, find_numbers, number_text, plain_numbers, with_points
@@ -315,7 +315,6 @@ _CONCLUDES = re.compile(
 )
 _UNSURE = re.compile(r"\b(?:above|below|over|under|than|least|most|between|if|not|would have)\b|\d \d{3}\b", re.I)
 _SCALE = re.compile(r" (?:hundred|thousand|million|billion|trillion)$")  # often part of the question's unit
-_UNITS = (60, 100, 1000)  # hours and minutes, dollars and cents, kilometres and metres
 _LONGEST_TEXT = 80
 _NUMBER = re.compile(r"(?<![\w.])[-+]?[$€£]?\d[\d,]*(?:\.\d+)?(?:/\d+)?")
 _LETTER = re.compile(r"(?:option |choice )?(?:\(([A-Z])\)|([A-Z])(?![\w']))")
@@ -364,7 +363,7 @@ def may_reach(text: str, problem: Problem, task: Task) -> bool:
         return bool(letter or not (values or said) or values & numbers or said & words)
     if kind != "number" or right is None:
         return True
-    return any(abs(value - right) < 1 or any(value in (right * size, right / size) for size in _UNITS) for value in numbers)
+    return any(abs(value - right) < 1 or any(value in (right * size, right / size) for size in UNITS) for value in numbers)
 
 
 def _named(text: str) -> tuple[set[Fraction], set[str]]:
@@ -394,7 +393,7 @@ def closes_with(text: str, problem: Problem, task: Task) -> bool | None:
         return True
     outright = (last.count("=") == 1 or numbers == [value]) and _UNSURE.search(last) is None
     elsewhere = any(number.value == right for number in find_numbers(plain_numbers(text)))
-    same = abs(value - right) < 1 or any(value in (right * size, right / size) for size in _UNITS)
+    same = abs(value - right) < 1 or any(value in (right * size, right / size) for size in UNITS)
     return False if concludes and outright and not elsewhere and not same else None
 
 

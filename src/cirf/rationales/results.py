@@ -23,6 +23,7 @@ from cirf.store.row_files import read_row_file
 from cirf.tasks.parsing.anchors import anchors
 from cirf.tasks.parsing.answers import number_value
 from cirf.tasks.steps import left_side, numbers_in, strip_annotations, worked_out
+from cirf.tasks.steps.calculations import numbers_used
 from cirf.tasks.task import Task
 from cirf.text.discourse import function_of
 from cirf.text.numerals import SCALES, evaluate, find_numbers, has_decimal_commas, number_text, plain_numbers, with_points
@@ -66,7 +67,7 @@ class RuleWriter:
         known = task.in_our_notation(problem).question
         listed = [result.split(", ") for result in results]  # the numbers that a result lists, else the result
         each = [[result] if None in map(number_value, parts) else parts for result, parts in zip(results, listed, strict=True)]
-        values = _used(segments, results, known) if self.used else each
+        values = _used(segments, each, known) if self.used else each
         return tuple(self._text(row, segment) for row, segment in zip(values, segments, strict=True))
 
     def _text(self, values: Sequence[str], segment: str) -> str:
@@ -78,16 +79,16 @@ class RuleWriter:
         return full if len(full) <= self.longest else bare
 
 
-def _used(segments: Sequence[str], results: Sequence[str], question: str) -> list[list[str]]:
-    """Of each step the values that later steps use, and its last."""
+def _used(segments: Sequence[str], results: Sequence[list[str]], question: str) -> list[list[str]]:
+    """Of each step the values that later steps use, and its result's."""
     known = numbers_in(question)
     full = []
     for index, (segment, last) in enumerate(zip(segments, results, strict=True)):
-        later = numbers_in(*segments[index + 1 :])
-        values = {text: number_value(text) for text in worked_out(segment) if text != last} if last else {}
+        later = numbers_used(*segments[index + 1 :])
+        values = {text: number_value(text) for text in worked_out(segment) if text not in last} if any(last) else {}
         kept = [text for text, value in values.items() if value in later and value not in known]
-        known |= {value for value in (*values.values(), number_value(last)) if value is not None}
-        full.append([*kept, last])
+        known |= {value for value in (*values.values(), *map(number_value, last)) if value is not None}
+        full.append([*kept, *last])
     return full
 
 

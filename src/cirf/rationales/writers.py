@@ -1,8 +1,9 @@
 """Results written by a language model (paper 3.3), under three constraints: results and not derivations, only what later
 steps use, as short as possible; a step may have none.
 
-The model returns JSON with one text per step. An answer of another count, with a long text or one that copies its
-step is requested once more with the fault named; after that the task's rule writes the row, which is marked.
+The model returns JSON with one text per step. An answer of another count, with a long text, or one that copies its step or that
+nothing later uses is requested once more with the fault named. After that unused results are left empty; for any other fault the
+task's rule writes the row. Both are marked.
 """
 
 import hashlib
@@ -10,8 +11,9 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 from cirf.endpoints.fleet import ask
@@ -24,6 +26,7 @@ from cirf.records import Problem, Steps
 from cirf.store.files import RowLog
 from cirf.tasks.parsing.answers import number_value
 from cirf.tasks.steps import strip_annotations
+from cirf.tasks.steps.calculations import UNITS, numbers_used
 from cirf.tasks.task import Task
 
 _DECODER = json.JSONDecoder()
@@ -34,6 +37,16 @@ _UNSEEN = "\u200b\u2060\ufeff"
 _NOTHING = ("n/a", "null", "empty", "empty string")  # what models write for no result; "none" may be one
 _TRIES = 500  # brackets looked at in an answer
 _COPY, _MOST = 4, 0.6  # a shorter result may be all of a short step; a copy holds most of one
+_CHANGES = (  # a step that turns a state into another of its group uses it, although it may not name it
+    {"head", "tail"},
+    {"on", "off"},
+    {"up", "down"},
+    {"open", "closed"},
+    {"yes", "no", "true", "false"},
+    {"odd", "even"},
+    {"left", "right"},
+    {"north", "east", "south", "west"},
+)
 
 PROMPT = ("results", ("steps", "count"), "results.writer.prompt")
 """The shipped prompt, its required placeholders, and the recipe's key for another."""
@@ -41,11 +54,13 @@ PROMPT = ("results", ("steps", "count"), "results.writer.prompt")
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The results of one rationale, and who wrote them: ``llm``, ``llm again`` (at the second try) or ``rule``."""
+    """The results of one rationale, and who wrote them: ``llm``, ``llm again`` (at the second try) or ``rule``. ``emptied``: how
+    many of them nothing later used."""
 
     results: tuple[str, ...]
     by: str
     fault: str | None = None
+    emptied: int = 0
 
 
 def write_with_model(
@@ -72,29 +87,30 @@ def write_with_model(
     pairs = zip(steps, plain, strict=True)
     first = [_request(by_id[row.problem], texts, template, writer, seed, (row.problem, row.sample)) for row, texts in pairs]
     answers, refused = ask(first, writer, log, progress, "results")
-    read = [_read(answers.get(request.key), texts, section) for request, texts in zip(first, plain, strict=True)]
+    asked = [by_id[row.problem] for row in steps]
+    read = [
+        _read(answers.get(request.key), texts, section, problem)
+        for request, texts, problem in zip(first, plain, asked, strict=True)
+    ]
     second = {
         index: _again(request, answers[request.key], fault)
-        for index, (request, (_, fault)) in enumerate(zip(first, read, strict=True))
+        for index, (request, (_, fault, _)) in enumerate(zip(first, read, strict=True))
         if fault is not None and request.key in answers
     }
     better, _ = ask(list(second.values()), writer, log, progress, "results, once more")
     rule = WRITERS["llm"](section, None)
     written = []
-    for index, row in enumerate(steps):
-        results, fault = read[index]
-        if results is not None:
-            written.append(Written(results, "llm"))
-            continue
+    for index, (row, problem) in enumerate(zip(steps, asked, strict=True)):
+        (results, fault, emptied), by = read[index], "llm"
         if index in second:
-            results, again = _read(better.get(second[index].key), plain[index], section)
-            if results is not None:
-                written.append(Written(results, "llm again", fault))
-                continue
-            fault = again
-        problem = by_id[row.problem]
-        fallen = rule(row, problem, tasks[problem.task])
-        written.append(Written(fallen, "rule", refused.get(first[index].key, fault)))
+            again = _read(better.get(second[index].key), plain[index], section, problem)
+            if again[0] is not None:
+                (results, _, emptied), by = again, "llm again"
+            elif results is None:
+                fault = again[1]
+        if results is None:
+            results, by, fault = rule(row, problem, tasks[problem.task]), "rule", refused.get(first[index].key, fault)
+        written.append(Written(results, by, fault, emptied))
     return written
 
 
@@ -125,24 +141,31 @@ def _again(request: Request, answer: Answer, fault: str) -> Request:
     return Request(request.model, messages, request.seed, request.temperature, request.top_p, request.max_tokens, request.schema)
 
 
-def _read(answer: Answer | None, texts: Sequence[str], section: recipe.Results) -> tuple[tuple[str, ...] | None, str | None]:
-    """The results in an answer; else ``None`` and what is wrong with it, in words that a model understands."""
+def _read(
+    answer: Answer | None, texts: Sequence[str], section: recipe.Results, problem: Problem
+) -> tuple[tuple[str, ...] | None, str | None, int]:
+    """The results in an answer, or ``None``; what is wrong with it, in words that a model understands; and how many results are
+    left empty since nothing uses them, where nothing else is wrong."""
     if answer is None:
-        return None, "there was no answer"
+        return None, "there was no answer", 0
     entries = _entries(answer.text, len(texts))
     if entries is None:
-        return None, 'it is not a JSON object {"results": [...]} with a list of texts'
+        return None, 'it is not a JSON object {"results": [...]} with a list of texts', 0
     results = tuple(map(_as_text, entries))
     if len(results) != len(texts):
-        return None, f"it has {len(results)} results, but there are {len(texts)} steps"
+        return None, f"it has {len(results)} results, but there are {len(texts)} steps", 0
     for number, (result, text) in enumerate(zip(results, texts, strict=True), 1):
         if len(result) > section.max_characters:
-            return None, f"result {number} is longer than {section.max_characters} characters"
+            return None, f"result {number} is longer than {section.max_characters} characters", 0
         if _TRACE_TOKEN.search(result):
-            return None, f"result {number} holds a tag in angle brackets"
+            return None, f"result {number} holds a tag in angle brackets", 0
         if repeats_step(result, text):
-            return None, f"result {number} repeats step {number} instead of saying what it produced"
-    return results, None
+            return None, f"result {number} repeats step {number} instead of saying what it produced", 0
+    if left := unused(results, texts, problem):
+        kept = tuple("" if number in left else result for number, result in enumerate(results, 1))
+        named = ", ".join(map(str, left))
+        return kept, f"no later step uses what these steps produced, so their results must be empty: {named}", len(left)
+    return results, None, 0
 
 
 def _entries(text: str, count: int) -> list[Any] | None:
@@ -190,6 +213,49 @@ def repeats_step(result: str, step: str) -> bool:
     return inside and bool(_CALCULATION.search(result) or (len(words) >= _COPY and len(words) >= _MOST * len(said)))
 
 
+def unused(results: Sequence[str], texts: Sequence[str], problem: Problem) -> list[int]:
+    """The steps, from 1, whose result nothing after them uses (the paper's second constraint); the last step has none after it.
+
+    A result is used where one of its numbers, or of one without numbers a word or the option that it names, is in a later step or
+    result or in the answer. The number may be rounded or of another unit there, or another may be worked out from it that is not
+    known yet; a state may be changed.
+    """
+    options = {chr(ord("A") + index): text for index, text in enumerate(problem.choices or ())}
+    ending = f"{problem.answer} {options.get(problem.answer, '')}"
+    found = []
+    for index, result in enumerate(results[:-1]):
+        later = "\n".join((*texts[index + 1 :], *results[index + 1 :], ending))
+        if numbers := _numbers(result):
+            known = _numbers(problem.question, *texts[: index + 1]) | {*map(Fraction, UNITS)}
+            after = _numbers(later)
+            made = {worked for value in numbers for other in known for worked in _worked_out(value, other)}
+            used = numbers & after or _rounded(made) & _rounded(after - known)
+        else:
+            used = _named(f"{result} {options.get(result, '')}") & _named(later)
+        if result and not used:
+            found.append(index + 1)
+    return found
+
+
+def _numbers(*texts: str) -> set[Fraction]:
+    return {abs(value) for value in numbers_used(*texts)}
+
+
+def _worked_out(one: Fraction, other: Fraction) -> set[Fraction]:
+    quotients = {one / other, other / one} if one and other else set()
+    return {one, one + other, abs(one - other), one * other} | quotients
+
+
+def _rounded(numbers: Iterable[Fraction]) -> set[Any]:
+    return {round(value, 2) for value in numbers}
+
+
+def _named(text: str) -> set[Any]:
+    """The words of a text, and the groups of states that they are of."""
+    words = {word.removesuffix("s") for word in _WORDS.findall(text.lower())}
+    return words | {index for index, group in enumerate(_CHANGES) if not words.isdisjoint(group)}
+
+
 def compare_with_rule(
     written: Sequence[Written],
     steps: Sequence[Steps],
@@ -197,7 +263,8 @@ def compare_with_rule(
     tasks: Mapping[str, Task],
     section: recipe.Results,
 ) -> dict[str, float | None]:
-    """Who wrote the rows, and the share of steps where model and rule agree (of those that the model wrote)."""
+    """Who wrote the rows, how many results nothing later used, and the share of steps where model and rule agree (of those that
+    the model wrote)."""
     rule = WRITERS["llm"](section, None)
     by_id = {problem.id: problem for problem in problems}
     same = count = 0
@@ -212,6 +279,7 @@ def compare_with_rule(
     return {
         "share_at_second_try": round(sum(made.by == "llm again" for made in written) / rows, 4),
         "share_fallen_back": round(sum(made.by == "rule" for made in written) / rows, 4),
+        "unused_emptied": sum(made.emptied for made in written),
         "agreement_with_rule": round(same / count, 4) if count else None,
     }
 

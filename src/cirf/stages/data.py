@@ -201,6 +201,8 @@ def results(context: Context, work: Path) -> dict[str, Any]:
                 f"{details['share_fallen_back']:.1%} of the rows have results by rule: the model's could not be used "
                 f"(in {count:,}: {fault})"
             ]
+        if emptied := details["unused_emptied"]:
+            notes.append(f"{emptied:,} of the model's results are left empty, since no later step uses them")
         if rows_empty := sum(not any(results) for results in written):
             notes.append(f"{rows_empty:,} of {len(written):,} rows have no result at all")
     else:

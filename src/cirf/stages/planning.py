@@ -105,7 +105,8 @@ class Planner:
         written = keys.results(self.recipe) | self.rules
         if self.recipe.results.by == "llm":
             written |= self.seed | {"writer": keys.asking(self.recipe.results.writer), "template": writer_prompt(self.recipe)}
-        self._add("results", written, self.steps | result_files(self.recipe), data.results, version=6)
+        version = 7 if self.recipe.results.by == "llm" or self.recipe.results.values == "used" else 6
+        self._add("results", written, self.steps | result_files(self.recipe), data.results, version=version)
 
     def _codebooks(self) -> dict[int, StagePlan]:
         recipe = self.recipe

@@ -134,6 +134,16 @@ def numbers_named(text: str) -> set[Fraction]:
     return numbers_in(text) | {Fraction(value) for word in words if (value := word_value(word)) is not None}
 
 
+UNITS = (60, 100, 1000)
+"""What the same amount differs by: hours and minutes, dollars and cents or shares and percentages, kilometres and metres."""
+
+
+def numbers_used(*texts: str) -> set[Fraction]:
+    """`numbers_named`, and both sides of a fraction: ``12/3`` uses 12 and 3."""
+    text = "\n".join(texts)
+    return numbers_named(text) | numbers_in(text.replace("/", " ; "))
+
+
 def calculated(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
     """The number a step arrives at: that of ``written_out``, else of ``in_words``."""
     return written_out(segment) or in_words(segment, previous)
