@@ -161,7 +161,8 @@ def _json(path: Path, file: IO[str], ending: str, refused: Refused | None, packe
         first = file.readline(LONGEST_LINE)
     opening = first.strip()[:1]
     file.seek(0)
-    if (opening == "[" and not _is_other_list(first)) or (opening == "{" and ending == ".json"):
+    indented = first.strip() == "{"
+    if (opening == "[" and not _is_other_list(first)) or (opening == "{" and (ending == ".json" or indented)):
         most = _MOST_AT_ONCE[packed]
         text = file.read(most)
         if len(text) == most and opening == "[":
@@ -172,10 +173,22 @@ def _json(path: Path, file: IO[str], ending: str, refused: Refused | None, packe
             if opening == "[":
                 at = f"line {error.lineno}: {error.msg}" if isinstance(error, json.JSONDecodeError) else str(error)[:100]
                 raise CirfError(f"{path}: not a valid JSON list ({at}); fix the file, or write one object a line") from None
+            if indented:
+                return RowFile("line", list(_objects(path, text, refused)))
             file.seek(0)
         else:
             return RowFile("row", list(_elements(path, made, refused)))
     return RowFile("line", _all(path, _lines(path, file, refused), packed))
+
+
+def _objects(path: Path, text: str, refused: Refused | None) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Objects over several lines, one after another, as jq prints them; each begins at the start of a line."""
+    number = 1
+    for block in re.split(r"^(?=\{)", text, flags=re.M):
+        with _sorting_out(refused, path):
+            if block.strip():
+                yield number, parse_row(block.rstrip(", \n"), f"{path}, line {number}")
+        number += block.count("\n")
 
 
 def _is_other_list(line: str) -> bool:
@@ -220,13 +233,15 @@ def _columns(made: dict[str, Any]) -> list[list[Any]]:
 
 
 def _csv(path: Path, file: IO[str], delimiter: str, refused: Refused | None) -> Iterator[tuple[int, dict[str, Any]]]:
-    if not delimiter:
-        header = file.readline(LONGEST_LINE)
-        delimiter = max(",;\t|", key=header.count)
+    header, start = file.readline(LONGEST_LINE), 1
+    if separator := re.fullmatch(r"\"?sep=(.)\"?[\r\n]+", header):  # a first line for Excel alone
+        delimiter, start = separator[1], 2
+    else:
+        delimiter = delimiter or max(",;\t|", key=header.count)
         file.seek(0)
     before = csv.field_size_limit(LONGEST_LINE)
     try:
-        records = _records(path, file, delimiter)
+        records = _records(path, file, delimiter, start)
         columns = [name.strip() for name in next(records, (1, []))[1]]
         named = [name for name in columns if name]
         if len(set(named)) < len(named):
@@ -244,10 +259,10 @@ def _csv(path: Path, file: IO[str], delimiter: str, refused: Refused | None) -> 
         csv.field_size_limit(before)
 
 
-def _records(path: Path, file: IO[str], delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """The records of a CSV file, each with the line it begins in; ``CirfError`` where a quote is never closed, which makes all
-    lines from there on one cell."""
-    reader, start = csv.reader(chain(file, [_END]), delimiter=delimiter), 1
+def _records(path: Path, file: IO[str], delimiter: str, start: int) -> Iterator[tuple[int, list[str]]]:
+    """The records of a CSV file, each with the line it begins in, the first in line ``start``; ``CirfError`` where a quote is
+    never closed, which makes all lines from there on one cell."""
+    reader, before = csv.reader(chain(file, [_END]), delimiter=delimiter), start
     try:
         for cells in reader:
             if cells and cells[-1].endswith(_END):
@@ -255,7 +270,7 @@ def _records(path: Path, file: IO[str], delimiter: str) -> Iterator[tuple[int, l
                     raise CirfError(f"{path}: a quote in the row of line {start} is never closed; fix that row")
                 return
             yield start, cells
-            start = reader.line_num + 1
+            start = reader.line_num + before
     except csv.Error as error:
         raise CirfError(f"{path}: not CSV from line {start} on ({error}); is a quote left open there?") from None
 
