@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cirf.analysis.names import NAMES, base, describe, display_names, family
+from cirf.analysis.tradeoff import MethodPoint, draw
 from cirf.codebook.functions import MIXED, UNUSED, clean, label_codes, operations, read_label
 from cirf.errors import CirfError
 from cirf.methods import METHODS
-from cirf.pictures.canvas import Dot, draw_dots
 from cirf.pictures.style import FAMILIES
 
 
@@ -196,8 +196,9 @@ def test_labels_of_another_codebook_are_passed_over_and_a_models_own_are_kept(ru
 
 
 def test_signs_of_formulas_and_other_scripts_are_drawn_as_they_are() -> None:
-    lines = [("pays $x^$ and $2", [Dot(0.5)]), ("\u52a0\u6cd5", [Dot(0.25)])]
-    svg = draw_dots("signs", "", "share", lines, "share")
+    named = [("pays $x^$ and $2", 10.0, 50.0), ("\u52a0\u6cd5", 20.0, 60.0)]
+    spots = [MethodPoint(name, name, "", "prose", cost, y, y - 9, y + 9, True) for name, cost, y in named]
+    svg = draw(spots, "signs", ("tokens", "accuracy, %"), "two points", unit="tokens")
     assert "pays $x^$ and $2" in svg and "\u52a0\u6cd5" in svg and "mathdefault" not in svg
 
 

@@ -1,9 +1,8 @@
-"""Methods in pairs: every two once, found again by hand; bars join methods without a significant difference."""
+"""Methods in pairs: every two once, found again by hand."""
 
 from __future__ import annotations
 
 import json
-import re
 from itertools import combinations, pairwise
 from math import comb
 from pathlib import Path
@@ -11,14 +10,10 @@ from typing import Any
 
 import made
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from cirf.analysis.analysis import MissingInputError, get
-from cirf.analysis.pairs import compare_all, lanes_of, together
+from cirf.analysis.pairs import compare_all
 from cirf.analysis.source import Source
-from cirf.pictures.style import style
-from cirf.statistics import wilson
 from cirf.store.files import write_rows
 from cirf.store.jsonl import read_rows
 
@@ -64,60 +59,6 @@ def test_every_two_methods_are_compared_on_the_questions_of_both(tmp_path: Path)
             ordered = sorted(rows, key=lambda row: row["p"])
             assert ordered[0]["p_holm"] == pytest.approx(min(1.0, 6 * ordered[0]["p"]))
             assert all(one["p_holm"] <= two["p_holm"] for one, two in pairwise(ordered))
-
-
-def test_what_is_distinguished_is_not_joined(tmp_path: Path) -> None:
-    found = make(made.run(tmp_path / "run", {name: {"sums": by["sums"]} for name, by in SHARES.items()}))
-    assert len(found.tables) == 1  # one task: nothing to say by task
-    picture = found.pictures["pairs-in"]
-    names = list(dict.fromkeys(row[key] for row in found.tables[0].rows for key in ("first", "second")))
-    assert set(names[:2]) == {"cirf_full", "sft_cot"}
-    titles = [style(name, list(SHARES)).title for name in names]
-    assert f"Neighbours without significant differences: {titles[0]} to {titles[1]}; {titles[2]} to {titles[3]}." in picture
-    assert picture.count('class="mark point"') == 4
-
-
-def test_the_picture_shows_what_the_tables_say(tmp_path: Path) -> None:
-    solved = {
-        "poor": 4,
-        "one": 34,
-        "best": 40,
-        "two": 34,
-    }  # of the first questions; "best" differs from "one" only by its uncorrected p
-    run = made.run(tmp_path / "run", {name: {"sums": 0.5} for name in solved})
-    for name, right in solved.items():
-        path = run.folder / "evaluation" / name / "sums.jsonl"
-        write_rows(path, [{**row, "correct": place < right} for place, row in enumerate(read_rows(path))])
-    found = make(run)
-    order = ["best", "one", "two", "poor"]
-    rows = {(row["first"], row["second"]): row for row in found.tables[0].rows}
-    assert list(rows) == list(combinations(order, 2))
-    assert rows["best", "one"]["p"] < 0.05 < rows["best", "one"]["p_holm"]
-    picture = found.pictures["pairs-in"]
-    assert "Neighbours without significant differences: best to two." in picture
-    lines = dict(re.findall(r'text-anchor: end[^>]*? y="([\d.]+)"[^>]*>(\w+)<', picture))
-    assert list(lines.values()) == order
-    heights = [float(y) for y in lines]
-    ticks = [
-        (float(x), int(summary)) for x, summary in re.findall(r'text-anchor: middle[^>]*? x="([\d.]+)"[^>]*>(\d+)<', picture)
-    ]
-    (left, low), (right, high) = ticks[0], ticks[-1]
-    points = re.findall(
-        r'data-method="(\w+)" data-description="[^"]*: ([\d.]+)[^"]*".*?<use [^>]*? x="([\d.]+)" y="([\d.]+)"', picture, re.S
-    )
-    assert [name for name, *_ in points] == order
-    level = heights[0] - float(points[0][3])  # a name's foot is a little below the middle of its line
-    path = r'd="M ([\d.]+) ([\d.]+) \s*L ([\d.]+) ([\d.]+) \s*"[^>]*'
-    spans = [[float(end) for end in ends] for ends in re.findall(path + "stroke-opacity: 0.55", picture)]
-    for (name, summary, x, y), height, span in zip(points, heights, spans, strict=True):
-        share = 100 * solved[name] / 40
-        assert float(summary) == share and float(y) == pytest.approx(height - level, abs=0.1)
-        ends = [low + (at - left) * (high - low) / (right - left) for at in (float(x), span[0], span[2])]
-        assert ends == pytest.approx([share, *(100 * end for end in wilson(solved[name], 40))], abs=0.1)
-        assert span[1] == span[3] == float(y)
-    (bar,) = ([float(end) for end in ends] for ends in re.findall(path + "stroke-width: 3;", picture))
-    assert bar[0] == bar[2] > max(span[2] for span in spans)
-    assert [bar[1] < height - level < bar[3] for height in heights] == [True, True, True, False]
 
 
 def test_methods_of_other_questions_are_left_out_and_said(tmp_path: Path) -> None:
@@ -168,56 +109,10 @@ def test_equal_methods_keep_their_order() -> None:
     assert list(compare_all(found)) == [("one", "two")]
 
 
-def test_long_names_leave_room_to_draw(tmp_path: Path) -> None:
-    long = "a_variant_of_a_name_that_is_longer_than_any_picture_of_its_accuracy_is_wide"
-    runs = [
-        made.run(tmp_path / f"{long}_{seed}", {"cirf_full": {"sums": 0.9}, long: {"sums": 0.2}}, seed=seed) for seed in (1, 2)
-    ]
-    for picture in make(*runs).pictures.values():
-        texts = re.findall(r">([^<>]*)</(?:text|tspan)>", picture)
-        assert "a_variant_of_a_name_that_is_lon…" in texts
-        assert "differences are not significant" in " ".join(texts) and max(map(len, texts)) <= 64
-        assert f"{long}: " in picture
-
-
-def test_no_tick_is_below_the_bars(tmp_path: Path) -> None:
-    shares = {f"m{place}": {"sums": 1 - place / 60} for place in range(30)}
-    (picture,) = make(made.run(tmp_path / "run", shares, questions=200)).pictures.values()
-    ticks = [int(text) for text in re.findall(r">(\d+)</text>", picture)]
-    assert 100 in ticks and max(ticks) == 100
-
-
-def test_runs_of_one_name_have_pictures_of_their_own(tmp_path: Path) -> None:
-    runs = [
-        made.run(tmp_path / name, SHARES, part="part", seed=seed)
-        for seed, name in enumerate(("a/run", "b/run", "c/r n", "c/r-n"))
-    ]
-    assert set(make(*runs).pictures) == {"run-1-in", "run-2-in", "r-n-1-in", "r-n-2-in"}
-
-
-def test_runs_are_distinguished_and_one_method_is_no_pair(tmp_path: Path) -> None:
+def test_a_run_counts_once_and_one_method_is_no_pair(tmp_path: Path) -> None:
     one = made.run(tmp_path / "one", SHARES)
     two = made.run(tmp_path / "two", SHARES, part="seed", seed=2)
-    assert set(make(one, two, one).pictures) == {"one-in", "two-in"}
+    sources = [row["source"] for row in make(one, two, one).tables[0].rows]
+    assert sources == ["this run"] * 6 + ["two"] * 6
     with pytest.raises(MissingInputError, match="at least two methods"):
         make(made.run(tmp_path / "alone", {"cirf_full": {"sums": 0.5}}))
-
-
-@given(
-    st.integers(1, 9).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)))))
-)
-def test_bars_are_the_longest_runs_without_a_difference(drawn: tuple[int, set[tuple[int, int]]]) -> None:
-    n, summary = drawn
-    apart = {frozenset(pair) for pair in summary if len(set(pair)) == 2}
-    names = [f"m{place}" for place in range(n)]
-    found = together(names, lambda one, two: frozenset((int(one[1:]), int(two[1:]))) in apart)
-
-    def alike(start: int, end: int) -> bool:
-        return not any(frozenset(pair) in apart for pair in combinations(range(start, end + 1), 2))
-
-    every = [(start, end) for start in range(n) for end in range(start + 1, n) if alike(start, end)]
-    longest = [one for one in every if not any(other != one and other[0] <= one[0] and one[1] <= other[1] for other in every)]
-    assert found == longest
-    lanes = lanes_of(found)
-    for (one, lane), (two, other) in combinations(zip(found, lanes, strict=True), 2):
-        assert lane != other or one[1] < two[0]

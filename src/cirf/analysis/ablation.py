@@ -14,9 +14,8 @@ from typing import Any
 
 from cirf.analysis.accuracy import TASK, Shares, functional, of_task, of_tasks, pooled, same_questions, shared_tasks, shares
 from cirf.analysis.analysis import Analysis, AnalysisResult, MissingInputError
-from cirf.analysis.groups import Group, file_name, grouped, put
+from cirf.analysis.groups import Group, grouped
 from cirf.analysis.source import Run, Source, published
-from cirf.pictures.canvas import Dot, draw_dots
 from cirf.pictures.table import Column, Table
 from cirf.statistics import Comparison, compare, corrected, describe_difference
 
@@ -38,7 +37,7 @@ class Ablation:
 
 
 def make(source: Source, ablation: Ablation) -> AnalysisResult:
-    """A row per run, with the mean of its tasks, every task, and the test against the reference; a picture per group."""
+    """A row per run, with the mean of its tasks, every task, and the test against the reference."""
     placed = (run for run in source.runs if functional([run]) and ablation.values(run) is not None)
     groups = grouped(placed, [*ablation.keys, *ablation.along], method=functional)
     if not groups:
@@ -46,7 +45,6 @@ def make(source: Source, ablation: Ablation) -> AnalysisResult:
         raise MissingInputError(f"it needs evaluated runs that differ only in {keys}; `cirf sweep` makes them")
     rows: list[dict[str, Any]] = []
     notes: list[str] = []
-    pictures: dict[str, str] = {}
     tasks: dict[str, None] = {}
     for group in groups:
         method = functional(group.runs)
@@ -57,8 +55,6 @@ def make(source: Source, ablation: Ablation) -> AnalysisResult:
         own_rows, more_notes = _rows(ablation, group, method, shared)
         rows, notes = rows + own_rows, notes + more_notes
         tasks |= dict.fromkeys(shared)
-        ending = f"-{file_name(group.label)}" if group.label else ""
-        put(pictures, f"{ablation.name}{ending}", _picture(ablation, own_rows, group, ending))
     if not rows:
         raise MissingInputError("the runs that differ only in these keys have no functional method or no task in common")
     if source.paper:
@@ -81,7 +77,7 @@ def make(source: Source, ablation: Ablation) -> AnalysisResult:
         Column("p_holm", "p, Holm", "number"),
         Column("reading", "Reading"),
     )
-    return AnalysisResult((Table(ablation.name, ablation.caption, columns, rows),), pictures, notes)
+    return AnalysisResult((Table(ablation.name, ablation.caption, columns, rows),), {}, notes)
 
 
 def _rows(ablation: Ablation, group: Group, method: str, tasks: Sequence[str]) -> tuple[list[dict[str, Any]], list[str]]:
@@ -126,13 +122,6 @@ def _tests(ablation: Ablation, group: Group, found: Sequence[Shares]) -> tuple[d
     named = {run.name: " x ".join(ablation.values(run) or ()) for run in group.runs}
     summary = " x ".join(ablation.reference)
     return tests, [f"{describe_difference(test, named[name], summary)}{group}." for name, test in tests.items()]
-
-
-def _picture(ablation: Ablation, rows: Sequence[Mapping[str, Any]], group: Group, ending: str) -> str:
-    keys = [column.key for column in ablation.keys.values()]
-    shown = [key for key in keys if len({row[key] for row in rows}) > 1]
-    lines = [(" x ".join(str(row[key]) for key in shown), [Dot(row["mean"], row["mean_low"], row["mean_high"])]) for row in rows]
-    return draw_dots(f"{ablation.name}{ending}", group.label, "accuracy, mean of tasks, %", lines, "share")
 
 
 _REPRESENTATION, _CODES, _ROWS = "codebook.representation", "codebook.initialiser", "vocabulary.init"

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 
 from cirf.analysis.analysis import Analysis, AnalysisResult, MissingInputError
-from cirf.analysis.groups import Group, file_name, grouped, put
+from cirf.analysis.groups import Group, grouped
 from cirf.analysis.source import Run, Source, published
 from cirf.codebook.codebook import usage
 from cirf.pictures import table
-from cirf.pictures.canvas import Dot, draw_dots
 from cirf.pictures.table import Column, Table
 from cirf.statistics import interval, left_out
 
@@ -106,10 +105,9 @@ Measured = tuple[dict[str, Any], list[Sequence[float]], list[str]]
 
 
 def make(source: Source) -> AnalysisResult:
-    """A row a codebook, the effect of mean-centring where both were built, and pictures."""
+    """A row a codebook, and the effect of mean-centring where both were built."""
     rows: list[dict[str, Any]] = []
     effects: list[dict[str, Any]] = []
-    pictures: dict[str, str] = {}
     for group in grouped((run for run in source.runs if run.key(_KEY)), _NOT_OF_CODES, keep=bool):
         found: dict[int, dict[str, Measured]] = {}
         for run in group.runs:
@@ -121,9 +119,6 @@ def make(source: Source) -> AnalysisResult:
                 found.setdefault(size, {})[row["representation"]] = (row, without, [bag[0] for bag in bags])
         for size, several in found.items():
             effects += _effect(several, group, size)
-            if len(several) > 1:
-                for name, picture in _pictures([row for row, _, _ in several.values()], group, size).items():
-                    put(pictures, name, picture)
     if not rows:
         raise MissingInputError("no training segment has a code yet; make the stage `codebook` first (an archive has no codes)")
     rows.sort(key=lambda row: (row["settings"], row["size"]))
@@ -133,7 +128,7 @@ def make(source: Source) -> AnalysisResult:
     tables = [Table("clustering", "Codes of training segments against questions and tasks.", _COLUMNS, rows)]
     if effects:
         tables.append(Table("centring", "The effect of mean-centring on the measures.", _DIFFERENCES, effects))
-    return AnalysisResult(tables, pictures, notes)
+    return AnalysisResult(tables, {}, notes)
 
 
 def _bags(run: Run) -> dict[int, list[Bag]]:
@@ -216,18 +211,6 @@ def _notes(effects: Sequence[Mapping[str, Any]]) -> list[str]:
             f" ({row['difference']:+.3f}{span})."
         )
     return notes
-
-
-def _pictures(rows: Sequence[Mapping[str, Any]], group: Group, size: int) -> dict[str, str]:
-    ending = f"K{size}{f'-{file_name(group.label)}' if group.label else ''}"
-    title = f"K = {size}{', ' if group.label else ''}{group.label}"
-    pictures = {}
-    for key in _MEASURES:
-        if key.startswith("task") and len({row[key] for row in rows}) == 1:
-            continue  # a single task: 0 and 1 for all
-        lines = [(row["representation"], [Dot(row[key], row[f"{key}_low"], row[f"{key}_high"])]) for row in rows]
-        pictures[f"{key}-{ending}"] = draw_dots(f"{key}-{ending}", title, _TITLES[key], lines, "number")
-    return pictures
 
 
 ANALYSIS = Analysis(

@@ -16,11 +16,10 @@ from safetensors.numpy import load_file
 
 from cirf.analysis.accuracy import FUNCTIONAL
 from cirf.analysis.analysis import Analysis, AnalysisResult, MissingInputError
-from cirf.analysis.groups import distinct, distinct_labels, model_name
+from cirf.analysis.groups import distinct, model_name
 from cirf.analysis.source import Run, Source, published
 from cirf.errors import CirfError
 from cirf.pictures import table
-from cirf.pictures.canvas import Dot, draw_dots
 from cirf.pictures.table import Column, Table
 from cirf.recipe.schema import Backbone
 from cirf.store.files import parse_json
@@ -122,19 +121,15 @@ _COLUMNS = (
     Column("cosine", "Cosine to its code", "number"),
     Column("kept", "Pairwise cosines kept, r", "number"),
 )
-_SETTINGS = ("backbone", "representation", "initialiser", "reassign", "init", "size", "seed")
-_MEASURES = {"bias": "bias share", "mean_cosine": "mean cosine of two tokens", "max_cosine": "largest cosine of two tokens"}
-_LOOKS = {"codebook": "before", "input": "ours", "output": "second"}
 
 
 def make(source: Source) -> AnalysisResult:
-    """A row a run and matrix, codebook first, and a picture a measure."""
+    """A row a run and matrix, codebook first."""
     rows: list[dict[str, Any]] = []
     for run in distinct(source.runs):
         rows += _rows(run)
     if not rows:
         raise MissingInputError("there is no model with functional tokens; make the stage `models/cirf_full` first")
-    pictures = _pictures(rows)
     notes = [
         *([table.FEW_NOTE] if any(row["few"] for row in rows) else []),
         "All K functional tokens count, also those that no training segment carries; the delimiters do not. `codebook` are the"
@@ -146,7 +141,7 @@ def make(source: Source) -> AnalysisResult:
         for row in published("geometry"):  # one setting a row
             values = {key: value for key, value in row.items() if key not in ("by", "value")}
             rows.append(values | {row["by"]: row["value"], "matrix": "not said", "few": ""})
-    return AnalysisResult((Table("geometry", "Geometry of the functional tokens' embeddings.", _COLUMNS, rows),), pictures, notes)
+    return AnalysisResult((Table("geometry", "Geometry of the functional tokens' embeddings.", _COLUMNS, rows),), {}, notes)
 
 
 def measures(rows: np.ndarray) -> dict[str, float | None]:
@@ -217,28 +212,6 @@ def _kept(before: np.ndarray, after: np.ndarray) -> dict[str, float | None]:
     first, last = pairwise_cosines(before), pairwise_cosines(after)
     spread = len(first) > 1 and first.std() > 0 and last.std() > 0
     return {"cosine": cosine, "kept": float(np.corrcoef(first, last)[0, 1]) if spread else None}
-
-
-def _pictures(rows: Sequence[dict[str, Any]]) -> dict[str, str]:
-    """A line per run: its first codes, and its trained rows."""
-    lines: dict[str, list[dict[str, Any]]] = {}
-    for row in rows:
-        lines.setdefault(row["source"], []).append(row)
-    legend = {"before": "codebook, before", "ours": "input embeddings, after", "second": "output embeddings, after"}
-    there = {_LOOKS[row["matrix"]] for row in rows}
-    legend = {look: words for look, words in legend.items() if look in there}
-    first = [members[0] for members in lines.values()]
-    words = {"size": "K", "seed": "seed", "init": "initial embeddings", "initialiser": "first codes", "reassign": "reassigned"}
-    labels = distinct_labels([{key: f"{words.get(key, '')} {row[key]}".strip() for key in _SETTINGS} for row in first])
-    pictures = {}
-    for key, axis in _MEASURES.items():
-        drawn = []
-        for label, members in zip(labels, lines.values(), strict=True):
-            marks = [Dot(row[key], look=_LOOKS[row["matrix"]]) for row in members if row[key] is not None]
-            drawn.append((label or members[0]["source"], marks))
-        if any(marks for _, marks in drawn):
-            pictures[key] = draw_dots(f"geometry-{key}", "", axis, drawn, "number", legend)
-    return pictures
 
 
 ANALYSIS = Analysis(

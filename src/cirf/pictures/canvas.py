@@ -15,10 +15,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from html import escape
-from textwrap import fill, wrap
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-from cirf.pictures.table import Form, with_ends
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -149,70 +146,3 @@ def themed(svg: str, colours: Mapping[str, str]) -> str:
         return f"{found[1]}var({name}, {found[2]})" if name else found[0]
 
     return re.sub(r"((?:fill|stroke): )(#[0-9a-f]{6})\b", variable, svg)
-
-
-_WIDE = 24  # letters of a label on one line
-
-
-class Dot(NamedTuple):
-    """A value on a line; ``look`` names its place in ``LOOKS``."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
-    look: str = "ours"
-
-
-class MarkStyle(NamedTuple):
-    """How marks of a kind are distinguished: by shape and filling, not by colour alone."""
-
-    colour: str
-    marker: str
-    filled: bool
-
-    @property
-    def point(self) -> dict[str, Any]:
-        face = self.colour if self.filled else "white"
-        return {"marker": self.marker, "linestyle": "none", "color": self.colour, "markerfacecolor": face}
-
-
-LOOKS = {
-    "ours": MarkStyle("#0b62b0", "o", True),
-    "second": MarkStyle("#a83c00", "s", True),
-    "before": MarkStyle("#5d5d5d", "o", False),
-    "paper": MarkStyle("#8a3d86", "D", False),
-}
-
-
-def draw_dots(
-    name: str, title: str, axis: str, lines: Sequence[tuple[str, Sequence[Dot]]], form: Form, legend: dict[str, str] | None = None
-) -> str:
-    """A line a label with its marks; ``axis`` is what they measure, ``legend`` says what the looks mean."""
-    scale = 100 if form in ("share", "points") else 1
-    height = sum(max(1, 0.62 * len(wrap(label, _WIDE))) for label, _ in lines)
-    with canvas(4.9, 1.25 + 0.3 * height + 0.25 * bool(legend), name) as (figure, out):
-        axes = figure.add_subplot()
-        axes.set_title(title, loc="left", fontsize=10, color=SOFT)
-        points: list[Mark] = []
-        for index, (label, marks) in enumerate(lines):
-            for mark in marks:
-                look = LOOKS[mark.look]
-                if mark.low is not None and mark.high is not None:
-                    ends = [scale * mark.low, scale * mark.high]
-                    axes.plot(ends, [index, index], color=look.colour, linewidth=2, alpha=0.55, solid_capstyle="round")
-                word = (legend or {}).get(mark.look, "")
-                description = f"{label}{', ' * bool(word)}{word}: {with_ends(mark.value, mark.low, mark.high, form)}"
-                axes.plot([scale * mark.value], [index], **look.point, markersize=7.5, gid=add(points, description))
-        axes.set_yticks(range(len(lines)), [fill(label, _WIDE) for label, _ in lines])
-        axes.tick_params(axis="y", length=0, labelcolor=INK)
-        axes.grid(axis="y", visible=False)
-        axes.set_ylim(len(lines) - 0.4, -0.6)
-        axes.margins(x=0.08)
-        axes.set_xlabel(axis)
-        if legend:
-            handles = [axes.plot([], [], **LOOKS[key].point)[0] for key in legend]
-            figure.legend(
-                handles, list(legend.values()), loc="outside lower center", ncols=len(legend), frameon=False, fontsize=9
-            )
-        out.append(f"{title}: {axis}. {'; '.join(point.description for point in points)}")
-    return marked(out[0], points)
