@@ -324,13 +324,15 @@ def test_a_test_cut_from_the_training_file_stays_the_one_that_was_cut(workshop: 
         run, out = tmp_path / name, tmp_path / f"{name}-again"
         assert tinyrun.cirf("run", recipe, "--out", run).code == 0
         trained = {row["question"] for row in read_rows(run / "problems" / "train.jsonl")}
-        report = evaluated(out, run, "--protocol", "quick")
+        report = evaluated(out, run, "--protocol", "quick", "--trust-remote-code")
         assert report["protocol"]["partial"] == {} and report["protocol"]["cut"] == {"cut": 8}
         assert "cut: 8 questions split from its training file" in (out / "report.html").read_text()
         tested = {row["question"] for row in read_rows(out / "problems" / "test" / "cut.jsonl")}
         assert len(tested) == 8 and not tested & trained
-        few = evaluated(tmp_path / f"{name}-few", run, "--protocol", "full", "--limit", "3", "--set", "evaluate.sampled.runs=0")
+        options = ("--limit", "3", "--set", "evaluate.sampled.runs=0", "--trust-remote-code")
+        few = evaluated(tmp_path / f"{name}-few", run, "--protocol", "full", *options)
         assert few["protocol"]["partial"] == {"cut": [3, 8]}
         kept = read_rows(tmp_path / f"{name}-few" / "problems" / "test" / "cut.jsonl")
         assert {row["question"] for row in kept} < tested
-        assert "was cut from its training file" in tinyrun.cirf("evaluate", run, "--set", "seed=5", "--out", out).error()
+        wrong = tinyrun.cirf("evaluate", run, "--set", "seed=5", "--out", out, options[-1]).error()
+        assert "was cut from its training file" in wrong

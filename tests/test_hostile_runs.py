@@ -429,11 +429,9 @@ def test_more_functional_tokens_than_any_model_has_are_damage(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("key", ["methods", "problems", "variants"])
-def test_an_export_and_an_evaluation_of_a_model_run_no_file_that_its_recipe_names(
-    finished: Path, tmp_path: Path, key: str
-) -> None:
+def test_no_command_runs_a_file_that_only_a_run_or_a_model_names(finished: Path, tmp_path: Path, key: str) -> None:
     run = shutil.copytree(finished, tmp_path / "theirs")
-    model, code = run / "models" / "cirf_full", run / "notes.py"
+    model, code, out = run / "models" / "cirf_full", run / "notes.py", ("--out", tmp_path / "out")
     code.write_text(f"import pathlib\npathlib.Path({str(tmp_path / 'ran')!r}).write_text('{key}')\n")
     for file in (run / "recipe.yaml", model / "recipe.yaml"):
         recipe = yaml.safe_load(file.read_text())
@@ -445,15 +443,31 @@ def test_an_export_and_an_evaluation_of_a_model_run_no_file_that_its_recipe_name
         else:
             recipe["problems"]["tasks"].append({"task": str(code), "name": "gsm8k"})
         file.write_text(yaml.safe_dump(recipe))
-    said = [tinyrun.cirf("export", run, "--format", "trl", "--out", tmp_path / "rows")]
+    rows = ["export", run, "--format", "trl", *out]
+    opened = [rows, ["evaluate", run, *out], ["probe", run, *out]]
     if key == "problems":
-        said.append(tinyrun.cirf("evaluate", model, "--out", tmp_path / "evaluated"))
-        said.append(tinyrun.cirf("evaluate", model, "--tasks", "gsm8k", "--out", tmp_path / "evaluated"))
-    if key == "variants":
-        said.append(tinyrun.cirf("evaluate", model, "--method", "theirs", "--out", tmp_path / "evaluated"))
+        opened += [["evaluate", model, *out], ["evaluate", model, "--tasks", "gsm8k", *out], ["probe", model, *out]]
+        named = ["evaluate", model, "--tasks", code, *out]
+    elif key == "variants":
+        opened += [["evaluate", model, "--method", "theirs", *out], ["evaluate", run, "--method", "theirs", *out]]
+        named = ["evaluate", run, "--set", f"variants.theirs.method={code}", "--trust-remote-code", *out]
+    else:
+        named = [*rows, "--trust-remote-code"]
+    for command in opened:
+        assert "notes.py: Python code named by this run; if you trust it" in tinyrun.cirf(*command).error(), command
     assert not (tmp_path / "ran").exists()
-    assert all("notes.py: Python code named by" in one.error() for one in said)
-    named = ["evaluate", model, "--tasks", code, "--out", tmp_path / "evaluated"]
-    trusted = ["export", run, "--format", "trl", "--out", tmp_path / "rows", "--trust-remote-code"]
-    assert "defines no" in tinyrun.cirf(*(named if key == "problems" else trusted)).error()
+    assert "defines no" in tinyrun.cirf(*named).error()
     assert (tmp_path / "ran").exists()
+
+
+def test_code_of_a_model_needs_consent_even_where_a_runs_recipe_gave_it(coded_run: Path, tmp_path: Path) -> None:
+    (coded_run / "notes.py").write_text("METHOD = None")
+    recipe = yaml.safe_load((coded_run / "recipe.yaml").read_text())
+    recipe["variants"] = {"theirs": {"method": str(coded_run / "notes.py")}}  # which is not evaluated
+    (coded_run / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    few = ("--limit", "1", "--protocol", "own", "--set", "evaluate.latency_questions=0", "--out", tmp_path / "out")
+    for command in (["evaluate", coded_run, *few, "--method", "cirf_full"], ["ask", coded_run, "How many?"]):
+        assert "comes with custom code" in tinyrun.cirf(*command).error()
+        assert not (tmp_path / "ran").exists(), command
+    said = tinyrun.cirf("evaluate", coded_run, *few, "--method", "cirf_full", "--trust-remote-code")
+    assert (tmp_path / "ran").exists(), said.err

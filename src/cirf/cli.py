@@ -74,6 +74,14 @@ def _share_cores(quiet: bool) -> None:
         _say(line)
 
 
+def _look_only_unless(trust: bool, tasks: str | None, sets: list[str] | None, methods: list[str] | None) -> bool:
+    """Look only at a run or a model that is evaluated, unless the user trusts it by a switch or by its key, or names the file;
+    returns whether it is trusted."""
+    trust = trust or any(option.replace(" ", "").lower() == "backbone.trust_remote_code=true" for option in sets or [])
+    look_only(trust, (tasks or "", *(sets or []), *(methods or [])))
+    return trust
+
+
 @app.command()
 def quickstart(sets: Sets = None, out: Out = None, quiet: Quiet = False, as_json: Json = False) -> None:
     """Train and compare small models on this machine."""
@@ -241,11 +249,13 @@ def evaluate(
     data: Data = None,
     out: EvaluationOut = None,
     limit: TestLimit = None,
+    trust: TrustCode = False,
     allow_env: AllowEnv = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Evaluate a run's methods, or any model."""
+    trust = _look_only_unless(trust, tasks, sets, method)
     _share_cores(quiet)
     from cirf.commands.evaluate import EvaluateOptions
     from cirf.commands.evaluate import evaluate as run_and_report
@@ -253,7 +263,9 @@ def evaluate(
 
     allow(allow_env or [])
     run_and_report(
-        EvaluateOptions(model, _listed(tasks), protocol, votes, tuple(method or ()), sets or [], data, out, limit), quiet, as_json
+        EvaluateOptions(model, _listed(tasks), protocol, votes, tuple(method or ()), sets or [], data, out, limit, trust=trust),
+        quiet,
+        as_json,
     )
 
 
@@ -275,11 +287,13 @@ def probe(
     data: Data = None,
     out: EvaluationOut = None,
     limit: TestLimit = None,
+    trust: TrustCode = False,
     allow_env: AllowEnv = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Perturb the reasoning and see if the answers change."""
+    trust = _look_only_unless(trust, tasks, sets, method)
     _share_cores(quiet)
     from cirf.commands.evaluate import EvaluateOptions, parse_probes
     from cirf.commands.evaluate import evaluate as run_and_report
@@ -287,7 +301,8 @@ def probe(
 
     allow(allow_env or [])
     probes = parse_probes(kinds, truncate, results)
-    options = EvaluateOptions(model, _listed(tasks), protocol, None, tuple(method or ()), sets or [], data, out, limit, probes)
+    named = tuple(method or ())
+    options = EvaluateOptions(model, _listed(tasks), protocol, None, named, sets or [], data, out, limit, probes, trust)
     run_and_report(options, quiet, as_json)
 
 
@@ -405,6 +420,7 @@ def ask(
     as_json: Json = False,
 ) -> None:
     """Ask a trained model one question."""
+    look_only(trust)
     from cirf.commands.ask import ask as answer
     from cirf.commands.ask import limits_of
 
@@ -437,6 +453,7 @@ def serve(
     as_json: Annotated[bool, Option("--json", help="Print address and models as JSON once the server is ready.")] = False,
 ) -> None:
     """Serve a model: an OpenAI-compatible API and a web page."""
+    look_only(trust)
     from cirf.commands.ask import limits_of
     from cirf.commands.serve import serve as run_and_report
     from cirf.serving.limits import Limits

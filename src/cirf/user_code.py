@@ -7,9 +7,12 @@ include its folder, so helpers must be in the same file or installed.
 from __future__ import annotations
 
 import hashlib
+import re
 import sys
 import traceback
+from collections.abc import Iterable
 from functools import lru_cache
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -19,14 +22,17 @@ from cirf.store.paths import user_path
 OWN = ".py"
 """How the path of such a file ends."""
 
+_NAMED = re.compile(r"[^\s,=:{}\[\]\"']+\.py\b")
 _only_looking = False
+_given: frozenset[Path] = frozenset()
 
 
-def look_only(trust: bool) -> None:
-    """From here on this process runs no such file unless the user trusts it: inspecting a stranger's run must not run its
-    code."""
-    global _only_looking
+def look_only(trust: bool, given: Iterable[str] = ()) -> None:
+    """From here on this process runs no such file, and no code of a model, unless the user trusts it or names it in an option of
+    the command (``given``): inspecting or evaluating a stranger's run must not run its code."""
+    global _only_looking, _given
     _only_looking = not trust
+    _given = frozenset(user_path(name).resolve() for option in given for name in _NAMED.findall(option))
 
 
 def may_run(asked: bool) -> bool:
@@ -39,7 +45,7 @@ def read_user_code(path: str, where: str) -> tuple[dict[str, Any], str]:
 
     ``CirfError`` if the file is not there or fails as code (with the line), or none is to be run (`look_only`).
     """
-    if _only_looking:
+    if _only_looking and user_path(path).resolve() not in _given:
         raise CirfError(f"{path}: Python code named by this run; if you trust it, add --trust-remote-code to run it")
     try:
         content = user_path(path).read_bytes()

@@ -38,7 +38,8 @@ _OPTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class EvaluateOptions:
-    """The command line's options. ``probes``: perturb the methods that can be, and time nothing."""
+    """The command line's options. ``probes``: perturb the methods that can be, and time nothing. ``trust``: code of a model may
+    run."""
 
     model: str
     tasks: Sequence[str] = ()
@@ -50,6 +51,7 @@ class EvaluateOptions:
     out: Path | None = None
     limit: int | None = None
     probes: Probes | None = None
+    trust: bool = False
 
     @property
     def bare(self) -> bool:
@@ -90,9 +92,9 @@ def _recipe(options: EvaluateOptions) -> tuple[Recipe, AnsweringModel]:
         recipe = _with_tasks(recipe, options.tasks)
     elif not model.tasks:
         raise CirfError("--tasks: name tasks, such as --tasks gsm8k,svamp (see `cirf tasks`)")
-    code = [entry.task for entry in recipe.problems.tasks if entry.task.endswith(OWN) and entry.task not in options.tasks]
-    if code and model.run is None:  # the folder may be from elsewhere, and so is the recipe in it
-        raise CirfError(f"{code[0]}: Python code named by the recipe in the model's folder; if you trust it: --tasks {code[0]}")
+    if model.run is None:
+        backbone = recipe.backbone.model_copy(update={"trust_remote_code": options.trust})
+        recipe = recipe.model_copy(update={"backbone": backbone})
     changes = {"evaluate": recipe.evaluate.model_copy(update=_changes(recipe, options)), "notes": model.notes}
     recipe = recipe.model_copy(update=changes)
     seed = recipe.seed
@@ -241,25 +243,19 @@ def _of_run(folder: Path, methods: Sequence[str]) -> AnsweringModel:
                 raise CirfError(f"{model}: the model of {name} is not trained yet; finish the run, or name others with --method")
             saved[method.learner] = str(model.resolve())
     served = {name: endpoint for name, endpoint in recipe.evaluate.endpoints.items() if name in chosen}
-    recipe = _asking(_untrained(recipe, folder), served).model_copy(update={"methods": chosen, "models": saved})
+    changes = {"methods": chosen, "models": saved, "variants": _without_code(recipe, chosen)}
+    recipe = _asking(_untrained(recipe, folder), served).model_copy(update=changes)
     return AnsweringModel(recipe, folder, True, f"evaluated with the settings of the run's recipe: {_settings(recipe)}")
 
 
 def _of_trained(folder: Path, methods: Sequence[str]) -> AnsweringModel:
-    """A trained model by the recipe in its folder, as the method that it was trained by. Code that comes with it is not run
-    unless --set says so: the folder may be from elsewhere."""
+    """A trained model by the recipe in its folder, as the method that it was trained by."""
     recipe = load(str(folder / "recipe.yaml"))
     stage = str((load_object(folder / "stage.json") or {}).get("stage", ""))
     trained_as = stage.split("/")[1] if "/" in stage else _FUNCTIONAL if functions_of(folder) else _PLAIN
     chosen = tuple(methods) or (trained_as,)
-    safe = {name: variant for name, variant in recipe.variants.items() if not (variant.method or "").endswith(OWN)}
-    for name in [name for name in chosen if name in recipe.variants and name not in safe]:
-        code = recipe.variants[name].method
-        raise CirfError(
-            f"{code}: Python code named by the recipe in the model's folder; if trusted: evaluate RUN --method {name}"
-        )
-    recipe = recipe.model_copy(update={"variants": safe})
-    backbone = {"model": str(folder.resolve()), "revision": None, "trust_remote_code": False}
+    recipe = recipe.model_copy(update={"variants": _without_code(recipe, chosen)})
+    backbone = {"model": str(folder.resolve()), "revision": None}
     changes: dict[str, Any] = {
         "name": f"evaluate-{plain(recipe.name)}-{plain(folder.resolve().name)}",
         "methods": chosen,
@@ -326,6 +322,13 @@ def _called(methods: Sequence[str], recipe: Recipe) -> set[str]:
             method = get(name, recipe)
             waiting += [method.learner, *method.needs(), *([method.start] if method.start else [])]
     return found
+
+
+def _without_code(recipe: Recipe, methods: Sequence[str]) -> dict[str, Any]:
+    """The variants, without those by a Python file that are not evaluated: their files need not be trusted."""
+    called = _called(methods, recipe)
+    variants = recipe.variants.items()
+    return {name: variant for name, variant in variants if name in called or not (variant.method or "").endswith(OWN)}
 
 
 def _untrained(recipe: Recipe, run: Path | None) -> Recipe:

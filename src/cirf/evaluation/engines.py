@@ -22,6 +22,7 @@ from cirf.lm.prompt import encode, stop_ids, unloaded
 from cirf.progress import SILENT, Progress
 from cirf.recipe import schema
 from cirf.store.files import RowLog
+from cirf.user_code import may_run
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,8 @@ class VllmEngine:
             raise CirfError(f"evaluate.engine: vllm is not installed ({error}); pip install 'cirf[vllm]'") from None
         from transformers import AutoConfig
 
-        config = AutoConfig.from_pretrained(source, trust_remote_code=section.trust_remote_code)
+        own_code = may_run(section.trust_remote_code)
+        config = AutoConfig.from_pretrained(source, trust_remote_code=own_code)
         length = min(LONGEST, getattr(config.get_text_config(), "max_position_embeddings", None) or LONGEST)
         if world_size() > 1:
             raise CirfError("evaluate.engine: vllm divides the work itself; start `cirf run` as one process")
@@ -119,7 +121,7 @@ class VllmEngine:
                 dtype=section.dtype,
                 load_format="safetensors",  # else pickles, where it finds no safetensors
                 max_model_len=length,
-                trust_remote_code=section.trust_remote_code,
+                trust_remote_code=own_code,
                 generation_config="vllm",  # no sampling settings or penalties of the model's own
                 logits_processors=["cirf.evaluation.vllm_steering:Steered"] if steering else None,
             )
