@@ -395,6 +395,20 @@ def test_an_answer_in_parts_is_put_together_and_an_error_in_place_of_one_is_quot
             ask(requests(1, start=5), section(server, max_retries=1), RowLog(tmp_path / "log"))
 
 
+def test_a_stream_a_page_and_a_refusal_are_recognised(tmp_path: Path) -> None:
+    server = Server(echo)
+    with serve(server):
+        for body, begins in ((b'data: {"choices": []}\n\ndata: [DONE]', "'data: {"), (b"<html><p>Log in", "'<html><p>Log in'")):
+            server.raw = body
+            with pytest.raises(CirfError, match=f"an invalid body, which begins with {begins}"):
+                ask(requests(1), section(server, max_retries=1), RowLog(tmp_path / "log"))
+        message = {"role": "assistant", "content": None, "refusal": "I cannot help with that."}
+        server.raw = json.dumps({"choices": [{"index": 0, "finish_reason": "stop", "message": message}]}).encode()
+        assert [answer.finish for answer in ask(requests(1), section(server), RowLog(tmp_path / "log"))[0].values()] == [
+            "filtered"
+        ]
+
+
 def test_a_url_that_cannot_be_asked_is_named(tmp_path: Path) -> None:
     endpoint = schema.Endpoint(url="http://127.0.0.1:99999/v1", model=MODEL)
     with pytest.raises(CirfError, match=r"127\.0\.0\.1:99999/v1: not a usable URL"):

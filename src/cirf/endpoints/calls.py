@@ -166,8 +166,9 @@ async def call(server: Connection, request: Request, refused: frozenset[str] = f
         if how:  # perhaps it does not support the schema
             return await _without_schema(server, request)
         raise RequestRefused(f"HTTP {status}{reason}") from None
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
-        raise RetryLater("an invalid body") from None
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
+        begins = " ".join(server.without_key(str(getattr(error, "doc", ""))[:_SHOWN]).split())[:40]  # a stream, a web page
+        raise RetryLater(f"an invalid body{begins and f', which begins with {begins!r}'}") from None
     except OSError as error:
         raise RetryLater(f"{type(error).__name__}: {server.without_key(str(error))[:100]}") from None
     except Exception as error:
@@ -179,7 +180,8 @@ async def call(server: Connection, request: Request, refused: frozenset[str] = f
 def _answer(made: Any, cap: int | None) -> Answer:
     """The answer in a server's response; ``cap``: its token limit, if one was sent."""
     choice = made.choices[0]
-    text, reason = _text(choice.message.content), choice.finish_reason
+    refusal = getattr(choice.message, "refusal", None)
+    text, reason = _text(choice.message.content), "refusal" if refusal else choice.finish_reason
     tokens = made.usage.completion_tokens if getattr(made, "usage", None) is not None else None
     tokens = tokens if isinstance(tokens, int) else None
     return Answer(writable(text), finish_of(reason and str(reason), tokens, cap), tokens, _reasoning(choice.message))
