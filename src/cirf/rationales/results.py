@@ -22,6 +22,7 @@ from cirf.records import Problem, Steps
 from cirf.store.row_files import read_row_file
 from cirf.tasks.parsing.anchors import anchors
 from cirf.tasks.parsing.answers import number_value
+from cirf.tasks.parsing.numeric import written_powers
 from cirf.tasks.steps import left_side, numbers_in, strip_annotations, worked_out
 from cirf.tasks.steps.calculations import numbers_used
 from cirf.tasks.task import Task
@@ -229,8 +230,9 @@ def with_unit(number: str, step: str) -> str:
 
 _TOKEN = re.compile(
     r"""(?P<number>(?:(?:(?<![\w)\]}%.])(?<![\w)\]}%.]\s)|(?<=\b(?:is|to|of|at)\s)|(?<=\b(?:are|was)\s))-)?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:\s?%)?)
-    |(?P<sign>[+*×·÷/-]|(?<=\d\s):(?=\s\d)|\b(?:plus|minus|times|multiplied\ by|divided\ by|x|of)\b)
-    |(?P<open>[(\[{])|(?P<close>[)\]}])|(?P<word>[a-z][\w'-]*(?:/[a-z]\w*[²³]?)?)|(?P<other>[^\s$£€¥₹°])""",
+    |(?P<sign>[+*×·÷/-]|\^(?!\s?\(?-?\d+[a-z])|(?<=\d\s):(?=\s\d)|\b(?:plus|minus|times|multiplied\ by|divided\ by|x|of)\b)
+    |(?P<root>√|\bsqrt(?=\s?\())|(?P<open>[(\[{])|(?P<close>[)\]}])
+    |(?P<word>[a-z][\w'-]*(?:/[a-z]\w*[²³]?)?)|(?P<other>[^\s$£€¥₹°])""",
     re.X | re.I,
 )
 _SIGNS = {"×": "*", "·": "*", "÷": "/", ":": "/", "plus": "+", "minus": "-", "times": "*", "x": "*", "of": "*"}
@@ -242,7 +244,7 @@ _WORDS = 3  # at most, between a number and the sign after it: "7 bags of rice +
 
 
 def working(number: str, step: str) -> str:
-    """The calculation of ``number`` in a step, in digits and ``+-*/()%`` alone, with the equals sign; else the left side of
+    """The calculation of ``number`` in a step, in digits and ``+-*/^√()%`` alone, with the equals sign; else the left side of
     an equation in unknowns that comes to it (``1555+X=``); else empty.
 
     The last such calculation counts. It need not be followed by an equals sign, but it has to come to the number; to its
@@ -256,7 +258,7 @@ def working(number: str, step: str) -> str:
     share = number.endswith("%") and "%" in plain_numbers(step)
     slack = Fraction(1, 2 * 10 ** len(decimals)) if dot else Fraction(0)
     wanted = {value, value / SCALES.get(scale, 1)}  # "512 + 498 = 1,010 thousand"
-    text = _NOTE.sub("", plain_numbers(strip_annotations(step)))
+    text = _NOTE.sub("", plain_numbers(written_powers(strip_annotations(step))))
     text = _BESIDE.sub(r"\1*(", _DEBT.sub(r"\1-", text))
     fraction = ""  # what it comes to, written as a quotient: "= 1/4" behind "1/2 * 1/2"
     for terms in reversed(list(_calculations(text))):
@@ -280,14 +282,14 @@ def _calculations(text: str) -> Iterator[list[str]]:
             continue
         unclosed = run.count("(") > run.count(")")
         if (
-            (kind == "sign" and valued)
-            or (kind in ("number", "open") and not valued)
+            (kind == "sign" and valued and (term != "^" or not words))
+            or (kind in ("number", "open", "root") and not valued)
             or (kind == "close" and valued and unclosed)
         ):
             run.append(_SIGNS.get(term, term))
         else:
             yield from _whole(run)
-            run = [term] if kind in ("number", "open") else []
+            run = [term] if kind in ("number", "open", "root") else []
         words = 0
 
 
@@ -297,7 +299,7 @@ def _terms(text: str) -> Iterator[tuple[str, str]]:
         if kind == "number":
             term = term.replace(",", "").replace(" ", "")
             term = f"0{term}" if term.startswith(".") else term
-        yield kind, {"open": "(", "close": ")"}.get(kind, term)
+        yield kind, {"open": "(", "close": ")", "root": "√"}.get(kind, term)
 
 
 def _is_value(term: str) -> bool:
@@ -310,5 +312,5 @@ def _whole(run: list[str]) -> Iterator[list[str]]:
         run = run[:-1]
     for _ in range(run.count("(") - run.count(")")):
         run.remove("(")
-    if any(term in "+-*/" for term in run):
+    if any(term in "+-*/^√" for term in run):
         yield run

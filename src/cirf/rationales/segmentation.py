@@ -65,7 +65,9 @@ _LETS_THINK = re.compile(r"\A\W*(?:A:\s*)?let(?:['’]s| us) think\b[^.:\n]{0,30
 _SPACED_STOP = re.compile(r"(?<=[\w)%])(?<!\brs)(?<!\bno)(?<!\b[a-wz]) \. ")  # MathQA's
 _DESCRIBED = re.compile(r"(?:one|something|someone|somewhere|that|what|to|not)\b", re.I)
 _HEADING = re.compile(r"[^\W\d_][^\s\d=.!?:]*(?:[ ][^\W\d_][^\s\d=.!?:]*){0,4}[ ]?:")
-_INTRODUCES = re.compile(r"[^\n=]{1,200}:")
+_INTRODUCES = re.compile(
+    r"[^\n=]{1,200}(?::|\s(?:is|are|was|by|get|gets|have|gives?|yields?|obtain|equals|becomes|where|that|to|as|and))"
+)
 _GOES_ON = re.compile(r"[=≈]\s?(?![=>])\S")  # a line that begins so continues the formula before it
 _TABLE_HEAD = re.compile(r"^(\|[^\n]*\|) *\n\n(?=\|[^\n]*\| *$)", re.M)  # a blank line is left of the rule below it
 _LIST_NUMBER = re.compile(r"\n\d{1,2}[.)] ?\Z")  # the number of the next option
@@ -204,9 +206,10 @@ def _segment(text: str, by: Rule, choices: Sequence[str] | None, section: schema
         case "option":
             return Segmentation(by, _by_option(text, choices))
         case "line":
-            return Segmentation(by, _by_line(text))
+            return Segmentation(by, _under_headings(_lines(text)))
         case "sentence":
-            return Segmentation(by, _under_headings(sentences(text)))
+            parts = [part for line in _lines(text) for part in sentences(line)]
+            return Segmentation(by, _under_headings(_with_their_option(parts, choices or ())))
         case "function":
             return Segmentation(by, pieces(text, section.min_characters, section.max_characters))
     if len(text) >= LONG and turns(text, TURNS):
@@ -220,7 +223,7 @@ def _segment(text: str, by: Rule, choices: Sequence[str] | None, section: schema
     options = _by_option(text, choices) if choices else ()
     if len(options) >= 2:
         return Segmentation("option", options)
-    lines = _by_line(text)
+    lines = _under_headings(_lines(text))
     found = Segmentation("line", lines) if len(lines) >= 2 else _segment(text, "sentence", choices, section)
     many = len(text) >= LONG and len(found.segments) > section.most(found.rule)
     return _segment(text, "function", choices, section) if many else found
@@ -268,7 +271,20 @@ def _gone_through(steps: list[tuple[str, str]]) -> tuple[list[tuple[str, str]], 
     return [("\n".join(plain), "\n".join(noted))], steps[count:]
 
 
-def _by_line(text: str) -> tuple[str, ...]:
+def _with_their_option(parts: Sequence[str], choices: Sequence[str]) -> list[str]:
+    """Sentences, an option's text with the letter before it: *The answer is D. Graves disease.*"""
+    found: list[str] = []
+    texts = {choice.strip(" .").casefold() for choice in choices}
+    for part in parts:
+        if found and part.strip(" .").casefold() in texts and re.search(r"(?<!\w)[A-J]\.\Z", found[-1]):
+            found[-1] += f" {part}"
+        else:
+            found.append(part)
+    return found
+
+
+def _lines(text: str) -> list[str]:
+    """The lines of a text, none empty; those that continue a formula, and the first row of a table, go with the one before."""
     lines: list[str] = []
     heads = {match[1] for match in _TABLE_HEAD.finditer(text)}
     for line in filter(None, map(str.strip, text.split("\n"))):
@@ -278,7 +294,7 @@ def _by_line(text: str) -> tuple[str, ...]:
             lines[-1] += f" {line}"
         else:
             lines.append(line)
-    return _under_headings(lines)
+    return lines
 
 
 def _under_headings(parts: Sequence[str]) -> tuple[str, ...]:

@@ -10,9 +10,10 @@ Two worked examples::
 
 import re
 
-from cirf.tasks.parsing.anchors import ENCLOSED, anchors, first_sentence, states_answer_only
+from cirf.tasks.parsing.anchors import ENCLOSED, anchors, first_sentence, states_answer_only, without_boxes
 from cirf.tasks.parsing.texts import tidy
 from cirf.tasks.parsing.thoughts import split_thoughts, unwrapped
+from cirf.tasks.steps.calculations import worked_out
 from cirf.text.normalise import normalise
 from cirf.text.sentences import sentences
 
@@ -27,19 +28,22 @@ _NEXT = re.compile(rf"({_EQUATION})\s?(?:[;,.]\s|;|\s)\s*(?![+*/×÷=]|-\s)(?=\S
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _STEP = re.compile(r"\bstep\s*\d+", re.I)
 _LONGEST_ANSWER = 200
+_FEW = 3  # sentences
 
 
 def rationale_of(text: str) -> str:
     """The rationale that a text holds. A text without thoughts and bare notes is returned unchanged. After thoughts it is the
-    following text, if that explains in two sentences or more; else the thoughts, ended by a line with the answer (``#### 28``).
-    Calculator notes without other text are written out, one per line. Thoughts that break off are none."""
+    following text, if that explains in two sentences or more, in a few of them only if it calculates or the thoughts do not; else
+    the thoughts, ended by a line with the answer (``#### 28``). Calculator notes without other text are written out, one per
+    line. Thoughts that break off are none."""
     thought, rest = split_thoughts(text)
     rest = unwrapped(rest)
     last = text.rstrip()[-1:]  # of thoughts that are closed, the mark's
     if thought and not rest and (last.isalpha() or last in ",:;") and re.search(r"(?<!\d)[.!?]\s|。", thought):
         return ""
-    explaining = (sentence for sentence in sentences(normalise(rest)) if not states_answer_only(sentence))
-    if not thought or len(list(explaining)) > 1:
+    explaining = [each for each in sentences(normalise(without_boxes(rest))) if not states_answer_only(each)]
+    calculates = len(explaining) > _FEW or worked_out(rest) or not worked_out(thought)
+    if not thought or (len(explaining) > 1 and calculates):
         return equations_written_out(rest)
     said = _answer(rest)
     return equations_written_out(f"{thought}\n#### {said}" if said else thought)

@@ -141,7 +141,9 @@ def infer_kind(rows: _Numbered) -> AnswerKind:
         return "yesno" if not letters or any(letters <= pair for pair in _LETTERS) else "text"
     if all(_value(tidy_latex(answer)) is not None for answer in answers):
         return "text" if are_labels(rows) or _named(rows) else "number"
-    formulas = any(map(MARKED_UP.search, answers)) and sum(map(is_formula, answers)) >= _FORMULAS * len(answers)
+    formulas = any(MARKED_UP.search(_SCIENTIFIC.sub("", answer)) for answer in answers) and sum(
+        map(is_formula, answers)
+    ) >= _FORMULAS * len(answers)
     return "latex" if formulas else "text"
 
 

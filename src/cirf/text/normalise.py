@@ -51,7 +51,7 @@ _HEADING = re.compile(r"^ ?(?:(?!####[^#])#{1,6} +)*(#{1,6}) +([^\n]*)$", re.M)
 _BULLET = re.compile(r"^ ?(?:[-*•◦▪‣] +)+(?=\S)", re.M)
 _QUOTED = re.compile(r"^ ?(?:> ?)+(?![ \d.,$>]*$)", re.M)  # not a comparison with a number
 _INK = re.compile(r"\S")
-_STEP = re.compile(r"(?:step\b|\(?\d+[.):])", re.I)
+_STEP = re.compile(r"(?:step\b|\(?\d+[.):](?!\d))", re.I)  # not an amount: 3.5
 _STEP_TITLE = re.compile(r"(?:step [\w#]+ ?[.)–—-]|\(?\d+[.)]) ?\w", re.I)
 
 # --- LaTeX --------------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ decimal comma (``12,5``, ``0,333``, ``1.996,25``) is not read, and neither is a 
 where a set of texts is written so (`has_decimal_commas`).
 """
 
+import math
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -280,9 +281,11 @@ _AT_MOST = 80  # characters of a number in words
 
 
 def word_value(text: str) -> int | None:
-    """The value of a text that is one number in words: ``seven``, ``twenty-one``, ``Two hundred and five.``; else ``None``."""
+    """The value of a text that is one number in words: ``seven``, ``minus two``, ``Two hundred and five.``; else ``None``."""
     text = text.strip(" .!*\n").casefold()
     words = text.replace("-", " ").split() if len(text) <= _AT_MOST else []
+    sign = -1 if words and words[0] in ("minus", "negative") else 1
+    words = words[sign < 0 :]
     total = part = 0
     room = 100  # below which a word may add to the one before
     for place, word in enumerate(words):
@@ -298,11 +301,12 @@ def word_value(text: str) -> int | None:
             part, room = part + _WORDS.index(word), 0
         elif not (word == "and" and room == 100 and 0 < place < len(words) - 1):
             return None
-    return total + part if words else None
+    return sign * (total + part) if words else None
 
 
 _SPOKEN = re.compile(
-    rf"\b(?:(?P<tens>{'|'.join(_TENS)})(?:[ -](?P<units>{'|'.join(_WORDS[1:10])}))?|(?P<small>{'|'.join(reversed(_WORDS))}))\b",
+    rf"(?:\b(?:minus|negative)\s)?\b"
+    rf"(?:(?:{'|'.join(_TENS)})(?:[ -](?:{'|'.join(_WORDS[1:10])}))?|{'|'.join(reversed(_WORDS))})\b",
     re.I,
 )
 _GOES_ON = re.compile(r"[ -](?:hundred|thousand|million)")
@@ -314,25 +318,34 @@ def only_word_value(text: str) -> int | None:
     found = list(_SPOKEN.finditer(text))
     if len(found) != 1 or found[0][0].casefold() == "one" or _GOES_ON.match(text, found[0].end()):
         return None
-    match = found[0]
-    if match["small"]:
-        return _WORDS.index(match["small"].casefold())
-    return 10 * (_TENS.index(match["tens"].casefold()) + 2) + (_WORDS.index(match["units"].casefold()) if match["units"] else 0)
+    return word_value(found[0][0])
 
 
 def evaluate(terms: Sequence[str]) -> Fraction | None:
-    """The value of a calculation in numbers, percentages, ``+-*/`` and brackets; ``None`` for a division by zero, and for terms
-    that are no calculation, or brackets within hundreds of others."""
+    """The value of a calculation in numbers, percentages, ``+-*/^``, roots and brackets; ``None`` for a division by zero, and for
+    terms that are no calculation, powers of more than some hundred digits, or brackets within hundreds of others."""
     left = list(reversed(terms))
 
     def factor() -> Fraction:
-        term = left.pop()
-        if term == "(":
+        term, value = left.pop(), Fraction(0)
+        if term == "√":
+            root = factor()
+            exact = [math.isqrt(part) for part in (root.numerator, root.denominator)]  # ValueError below zero
+            value = Fraction(*exact)
+            value = value if value**2 == root else Fraction(math.sqrt(root))
+        elif term == "(":
             value = sums()
             if left.pop() != ")":
                 raise ValueError
+        else:
+            value = Fraction(term[:-1]) / 100 if term.endswith("%") else Fraction(term)
+        if not left or left[-1] != "^":
             return value
-        return Fraction(term[:-1]) / 100 if term.endswith("%") else Fraction(term)
+        left.pop()
+        power = factor()
+        if power.denominator > 1 or abs(power) * len(str(value)) > 4 * _LONGEST:
+            raise ValueError
+        return -((-value) ** int(power)) if term.startswith("-") else value ** int(power)
 
     def product() -> Fraction:
         value = factor()
@@ -349,5 +362,5 @@ def evaluate(terms: Sequence[str]) -> Fraction | None:
     try:
         value = sums()
         return None if left else value
-    except (ZeroDivisionError, ValueError, IndexError, RecursionError):
+    except (ArithmeticError, ValueError, IndexError, RecursionError):
         return None

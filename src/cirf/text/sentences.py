@@ -31,6 +31,14 @@ _LABELLED = _words("option choice answer plan type class group team part case gr
 _LIST_NUMBER = re.compile(r"\(?\d{1,2}")
 
 
+_UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")  # scripts that put no blanks between words
+
+
+def whole_words(pattern: str, text: str) -> str:
+    """A pattern that matches as whole words what ``pattern``, of the words ``text``, does; in scripts without blanks anywhere."""
+    return pattern if _UNSPACED.search(text) else rf"(?<!\w)(?:{pattern})(?!\w)"
+
+
 def sentences(text: str) -> tuple[str, ...]:
     """The sentences of a text, in order, stripped, none empty; a line's end always ends one."""
     found: list[str] = []

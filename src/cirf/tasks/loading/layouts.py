@@ -40,15 +40,15 @@ _QUESTIONS = (
 _CONTEXTS = ("context", "passage", "hint", "body", "article", "story", "theory", "document", "paragraph", "table")
 _REPORT = ("pre_text", "table", "post_text")  # FinQA's: all of them
 _TARGETS = (
-    *("completion", "response", "output", "solution", "target", "generated_solution", "chosen"),
+    *("completion", "response", "output", "solution", "target", "generated_solution", "generation", "chosen"),
     "deepseek_solution",
 )
 _GENERATIONS = ("generations", "responses", "completions", "samples")  # several of a question
 _ANSWERS = (
     *("final_answer", "answer_key", "correct_answer", "correct_option", "correct", "is_correct"),
-    *("gold", "final_decision", "final", "label", "cop", "expected_answer", "ground_truth"),
+    *("gold", "gold_label", "final_decision", "final", "label", "cop", "expected_answer", "ground_truth"),
     *("answer_idx", "answer_index", "correct_idx", "correct_index", "correct_answer_index", "correct_choice"),
-    *("answers", "exe_ans", "gold_answer", "reference_answer", "expected_output", "ideal"),
+    *("answers", "exe_ans", "gold_answer", "reference_answer", "expected_output", "ideal", "labels"),
 )
 _RATIONALES = (
     *("cot", "reasoning_content", "reasoning", "explanation", "chain_of_thought", "thinking", "thought", "long_answer", "exp"),
@@ -63,14 +63,27 @@ JUDGEMENTS = ("correct", "is_correct", "label")
 """Columns that may say whether a solution is right, by true, false, 1 or 0."""
 _VERDICTS = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
 _VERDICTS |= {"correct": True, "right": True, "incorrect": False, "wrong": False}
-_FIELDS = ("question", "answer", "rationale", "choices", "options", "id", "premise", "hypothesis")
+_FIELDS = ("question", "answer", "rationale", "choices", "options", "id")
+_PAIRS = (("premise", "hypothesis"), ("premises", "conclusion"), ("sentence1", "sentence2"), ("question1", "question2"))
 _TURNS = ("messages", "conversations", "conversation", "contents", "dialog", "dialogue", "turns")
 _SYSTEM = ("system", "system_prompt", "system_instruction")
 _NAMES = (*_FIELDS, *_QUESTIONS, *_CONTEXTS, *_REPORT, *_TARGETS, *_ANSWERS, *_RATIONALES, *_STEPS, *_TURNS, *_SYSTEM, "program")
-_KNOWN = {name.replace("_", ""): name for name in _NAMES}
+_KNOWN = {name.replace("_", ""): name for name in (*_NAMES, *(name for pair in _PAIRS for name in pair))}
+_ELSEWHERE = {  # in other languages, and ECQA's
+    "question": "frage aufgabe pregunta pergunta domanda вопрос задача 问题 题目 題目 質問 問題 질문 문제 qtext",
+    "answer": "antwort réponse respuesta resposta risposta ответ 答案 回答 答え 정답 답변 답 qans",
+    "rationale": "begründung erklärung lösungsweg rechenweg rechnung weg raisonnement explication razonamiento explicación "
+    "raciocínio explicação ragionamento spiegazione объяснение обоснование рассуждение 解析 推理 分析 解説 説明 理由 풀이 해설 "
+    "설명 taskb",
+    "solution": "lösung solución solução soluzione решение 解答",
+    "choices": "antwortmöglichkeiten optionen opciones opções opzioni варианты 选项 選択肢 선택지 보기",
+    "context": "kontext contexte contexto contesto контекст 上下文 文脈 지문",
+}
+_KNOWN |= {name: ours for ours, names in _ELSEWHERE.items() for name in names.split()}
 _NAMED = 12  # names of columns in a message
 _SENTENCE, _READ = 4, 0.5  # mean words of a column with texts, and the share of their pairs from which on it counts as read
-_ASKED, _ASKED_TURNS = ("question", "premise", *_QUESTIONS), ("prompt", "input")
+_ASKED, _ASKED_TURNS = ("question", *(pair[0] for pair in _PAIRS), *_QUESTIONS), ("prompt", "input")
+_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|\w+")  # of scripts without spaces a sign
 _SAID = ("text", "thought", "content", "fact", "step", "value", "output")  # the column of texts of a step's object
 _NO_TEXT = re.compile(r"\W*\d*\W*|(?i:positive|negative|neutral|true|false)")  # a step's number or rating
 
@@ -122,10 +135,10 @@ def plain_row(
         if field not in row:
             raise missing(raw, field, where)
     if is_text(row.get("answer")) and is_text(row.get("rationale")) and not has_options(row):
-        row["answer"] = from_sentence(row["answer"], row["rationale"])
+        row["answer"] = from_sentence(row["answer"], row["rationale"], str(row.get("question", "")))
     named = columns or {}
     wanted = "context" in named or "question" not in named
-    sources = ("context",) if "context" in named else (*_CONTEXTS, "premise")
+    sources = ("context",) if "context" in named else (*_CONTEXTS, "premise", "premises")
     context = _context(row, sources) if wanted and is_text(row.get("question")) else None
     if context is None and "context" in named and row["context"] is not None:
         raise RowError(where, f"{named['context']} is no text and no list of texts", "its context is no text")
@@ -142,7 +155,7 @@ def _summary(row: Mapping[str, Any], target: str | None) -> str | None:
     worked = target is not None or "####" in str(row.get("answer"))
     for name in _RATIONALES:
         value = row.get(name)
-        if is_text(value) and (name not in _NOTES or (not worked and len(str(value).split()) >= _SENTENCE)):
+        if is_text(value) and (name not in _NOTES or (not worked and len(_WORD.findall(str(value))) >= _SENTENCE)):
             return str(value)
     return None
 
@@ -183,7 +196,7 @@ def _context(row: Mapping[str, Any], names: Sequence[str]) -> str | None:
     if "pre_text" in row and "table" in names:
         return "\n".join(filter(None, (_flat(row.get(part)) for part in _REPORT)))
     found = next(filter(None, (_flat(row.get(name)) for name in names)), None)
-    return None if row["question"].startswith("Premise:") else found
+    return None if row["question"].startswith(("Premise:", "Premises:")) else found
 
 
 def _flat(value: Any) -> str | None:
@@ -309,6 +322,11 @@ def _opened(row: dict[str, Any]) -> dict[str, Any]:
                 row[name] = value[0]
             elif has_options(row) and all(str(each).isalpha() and len(str(each)) == 1 for each in value):
                 row[name] = ", ".join(value)
+            elif name == "labels":
+                alone = _given(row) is None and first_text(row, _TARGETS) is None and not has_options(row)
+                row[name] = ", ".join(value) if alone and all(map(is_text, value)) else value
+            elif not any(isinstance(each, (str, bool)) for each in value):
+                row[name] = json.dumps(value)
     asked = [name for name in _ASKED if is_text(row.get(name))]
     answered = _given(row) is not None or first_text(row, _TARGETS) is not None
     for name in (*_TURNS, *_ASKED_TURNS, *_TARGETS, "text"):
@@ -379,9 +397,12 @@ def _target(row: dict[str, Any], where: str) -> str | None:
     """The text that holds rationale and answer, if the row has one; sets its ``question``."""
     if "question" in row:
         return first_text(row, _TARGETS)
-    if is_text(row.get("premise")) and is_text(row.get("hypothesis")):
-        row["question"] = f"Premise: {row['premise']}\nHypothesis: {row['hypothesis']}"
-        return first_text(row, _TARGETS)
+    for pair in _PAIRS:
+        texts = [row.get(name) if is_text(row.get(name)) else _lines(row.get(name)) for name in pair]
+        if all(texts):
+            titles = (re.sub(r"(\d)", r" \1", name).capitalize() for name in pair)
+            row["question"] = "\n".join(f"{title}: {text}" for title, text in zip(titles, texts, strict=True))
+            return first_text(row, _TARGETS)
     turns, unsaid = _conversed(row), False
     lists = {name: row[name] for name in _ASKED_TURNS if isinstance(row.get(name), list)}
     prompt = next((given for name, given in lists.items() if name == "prompt" or are_turns(given)), None)  # input may be data

@@ -48,12 +48,13 @@ class LoadedProblems:
 def load_problems(section: Problems, seed: int, tolerance: Tolerance | None = None, whole: bool = False) -> LoadedProblems:
     """Every problem the recipe asks for.
 
-    A training question that is also a test question of any task of the run (up to case, spacing and punctuation; the whole test
-    split counts, not just the rows taken) is dropped and reported; so is one that occurs twice in train. Then ``entry.train``
-    rows are drawn by the seed, and ``section.validation`` of them held out. ``entry.test_from_train`` training rows, drawn before
-    all that, join the test, of which ``section.limit`` are taken. Ids are ``TABLE/SPLIT/ROW``, ``ROW`` being the data's own id or
-    the row's place. ``CirfError``: unreadable or missing data, a file with more rows that cannot be used than
-    ``section.max_unusable_share`` allows, an option a task does not have, fewer generated questions than requested.
+    A training question that is also a test question of any task of the run, with the same options (up to case, spacing and
+    punctuation; the whole test split counts, not just the rows taken) is dropped and reported; so is one that occurs twice in
+    train. Then ``entry.train`` rows are drawn by the seed, and ``section.validation`` of them held out. ``entry.test_from_train``
+    training rows, drawn before all that, join the test, of which ``section.limit`` are taken. Ids are ``TABLE/SPLIT/ROW``,
+    ``ROW`` being the data's own id or the row's place. ``CirfError``: unreadable or missing data, a file with more rows that
+    cannot be used than ``section.max_unusable_share`` allows, an option a task does not have, fewer generated questions than
+    requested.
 
     For inspection: a ``tolerance`` with ``looking`` collects all unusable rows, and a mirror's missing test file is accepted;
     ``whole`` splits no test from a user's only file.
@@ -93,16 +94,24 @@ def load_problems(section: Problems, seed: int, tolerance: Tolerance | None = No
     return LoadedProblems(train, validation, test_rows, report, reading.left_out, tolerance.files)
 
 
+_Key = tuple[str, ...]
+
+
+def _key(problem: Problem) -> _Key:
+    """The same for the same question with the same options, in any order. *Which sentence is right?* alone is no question."""
+    return (question_key(problem.question), *sorted(map(question_key, problem.choices or ())))
+
+
 def _without_leaks(
     pools: Mapping[str, tuple[list[Problem], list[Problem]]], apart: Mapping[str, list[Problem]], dropped: list[Dropped]
 ) -> tuple[dict[str, list[Problem]], list[list[str]]]:
     """Training problems by table, without duplicates and test questions, and the leaks, ids of a training and a test problem.
     Those left out are added to ``dropped``."""
-    tested: dict[str, str] = {}
+    tested: dict[_Key, str] = {}
     for table, (_, test) in pools.items():
         for problem in (*test, *apart[table]):
-            tested.setdefault(question_key(problem.question), problem.id)
-    seen: dict[tuple[str, ...], str] = {}
+            tested.setdefault(_key(problem), problem.id)
+    seen: dict[_Key, str] = {}
     leaks: list[list[str]] = []
     kept: dict[str, list[Problem]] = {table: [] for table in pools}
     for table, (pool, _) in pools.items():
@@ -110,16 +119,20 @@ def _without_leaks(
         for problem in pool:
             if problem.id in others:
                 continue
-            key = question_key(problem.question)
-            full = (key, *map(question_key, problem.choices or ()))
+            key = _key(problem)
+            answer = (
+                problem.choices[ord(problem.answer) - ord("A")]
+                if problem.choices and len(problem.answer) == 1
+                else problem.answer
+            )
             if key in tested:
                 leaks.append([problem.id, tested[key]])
                 dropped.append(Dropped(problem.id, None, "problems", _LEAK))
-            elif full in seen:
-                differs = "" if seen[full] == problem.answer else ", with another answer"
+            elif key in seen:
+                differs = "" if seen[key] == answer else ", with another answer"
                 dropped.append(Dropped(problem.id, None, "problems", _TWICE + differs))
             else:
-                seen[full] = problem.answer
+                seen[key] = answer
                 kept[table].append(problem)
     return kept, leaks
 
@@ -168,10 +181,10 @@ def _set_apart(pool: Sequence[Problem], test: Sequence[Problem], count: int, see
     """``count`` additional test problems from the training split, all different and none of the test's."""
     if not count:
         return []
-    tested = {question_key(problem.question) for problem in test}
-    first: dict[str, Problem] = {}
+    tested = set(map(_key, test))
+    first: dict[_Key, Problem] = {}
     for problem in pool:
-        first.setdefault(question_key(problem.question), problem)
+        first.setdefault(_key(problem), problem)
     return _draw([problem for key, problem in first.items() if key not in tested], count, seed)
 
 
@@ -219,7 +232,7 @@ def _both(
     if test is None and reading.whole:
         test = []
     if test is None:
-        questions = list(dict.fromkeys(question_key(problem.question) for problem in train))
+        questions = list(dict.fromkeys(map(_key, train)))
         Random(f"{reading.seed}/{table}/test").shuffle(questions)
         wanted = entry.test or cut_of(len(questions))
         cut = set(questions[:wanted])
@@ -230,14 +243,14 @@ def _both(
                     raise unusable.too_many(tolerance.allowed)
             few = f"too few different questions ({len(questions)}) to cut {wanted} test rows from"
             raise CirfError(f"{file}: {few}; give test_file or lower test")
-        first: dict[str, Problem] = {}
+        first: dict[_Key, Problem] = {}
         for problem in train:
-            first.setdefault(question_key(problem.question), problem)
+            first.setdefault(_key(problem), problem)
         test = [problem for key, problem in first.items() if key in cut]
-        keyed = [(question_key(problem.question), problem) for problem in train]
+        keyed = [(_key(problem), problem) for problem in train]
         again = [problem for key, problem in keyed if key in cut and first[key] is not problem]
         reading.left_out.extend(Dropped(problem.id, None, "problems", _LEAK) for problem in named(again, table, "train"))
-        train = [problem for problem in train if question_key(problem.question) not in cut]
+        train = [problem for problem in train if _key(problem) not in cut]
     return named(train, table, "train"), named(test, table, "test")
 
 

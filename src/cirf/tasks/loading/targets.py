@@ -11,9 +11,10 @@ from fractions import Fraction
 
 from cirf.tasks.parsing.anchors import ENCLOSED, SENTENCE_END, anchors, first_sentence, last_sentence, states_answer_only
 from cirf.tasks.parsing.numeric import number_value, parse_number
+from cirf.tasks.parsing.options import CHOICE_IS, IS_RIGHT
 from cirf.tasks.parsing.texts import bare_quantity, tidy
 from cirf.tasks.parsing.thoughts import split_thoughts, unwrapped
-from cirf.tasks.steps.calculations import CONCLUDES, numbers_in, worked_out
+from cirf.tasks.steps.calculations import CONCLUDES, in_words, numbers_in, worked_out
 from cirf.text.normalise import normalise
 from cirf.text.numerals import find_numbers, number_text, plain_numbers
 
@@ -28,7 +29,8 @@ OPENS = re.compile(  # not "No. of apples: 3", nor "Yes, let's see."
 )
 _LABEL = re.compile(
     r"(?:^|\n)[ \t#*_-]*(?:(?:final|grand|the)[ \t]+)?"
-    r"(?:output|result|conclusion|verdict|total|decision|label|prediction)[*_ \t]*[:=][*_]*\s*",
+    r"(?:output|result|conclusion|verdict|total|decision|label|prediction|score|rating|grade|class(?:ification)?|category|sentiment"
+    r"|intent|topic|diagnosis|choice)[*_ \t]*[:=][*_]*\s*",
     re.I,
 )
 _HEADING = re.compile(r"\b(?:answer|conclusion|summary|result)(?:\s+is)?\W*$", re.I)
@@ -52,7 +54,7 @@ _CLAUSE = re.compile(r"that\s", re.I)
 _EXPLAINS = 3  # words behind a yes or no that explain it, and do not go on with a title
 _WORD = re.compile(r"[^\W_]+")
 _SECOND_VERDICT = re.compile(r"\b(?:yes|no|true|false)\b", re.I)
-_SENTENCE = re.compile(r"(?:[^\W\d_]\S*\s+){2}.*[.!*]\s*", re.S)
+_SENTENCE = re.compile(r"(?:[^\W_]\S*\s+){2}.*[.!*]\s*", re.S)
 _MORE_THAN_A_NUMBER = re.compile(  # a date or a time of day
     r"\d\s?[ap]\.?m\b|\b(?:january|february|march|april|may|june|july|august|september|october|november|december)\b", re.I
 )
@@ -71,8 +73,10 @@ def split_answer(text: str) -> tuple[str | None, str | None]:
     thought, said = split_thoughts(text := ended(text))
     rest = unwrapped(said)
     tagged = rest != said.strip()
-    summary = [tidy(text if kind in ENCLOSED else first_sentence(text).rstrip("! *")) for kind, text in anchors(rest)]
-    answer = next(filter(None, reversed(summary)), None)
+    for extra in ((), (CHOICE_IS, IS_RIGHT)):
+        summary = [tidy(text if kind in ENCLOSED else first_sentence(text).rstrip("! *")) for kind, text in anchors(rest, *extra)]
+        if (answer := next(filter(None, reversed(summary)), None)) is not None:
+            break
     if answer is None and not thought and (opened := OPENS.match(rest.strip())):
         return rest.strip()[opened.end() :].strip() or None, opened[1]
     if answer is None and is_bare_answer(rest.strip()):
@@ -161,15 +165,18 @@ def opened_with(answer: str) -> str | None:
     return opened[1] if opened and len(_WORD.findall(rest)) >= _EXPLAINS and not _SECOND_VERDICT.search(rest) else None
 
 
-def from_sentence(answer: str, rationale: str) -> str:
-    """What an answer in a sentence says: the *yes* or *no* that it opens with, or its only number where the rationale works that
-    out (``34`` in ``Ann has 34 pens left.``); else the answer."""
+def from_sentence(answer: str, rationale: str, question: str) -> str:
+    """What an answer in a sentence says: the *yes* or *no* that it opens with, or its only number that the question does not have
+    where the rationale works that out (``34`` in ``Ann has 34 pens left.``); else the answer."""
     if OPENS.match(answer.strip()):
         return opened_with(answer) or answer
-    numbers = find_numbers(plain_numbers(answer))
+    numbers, known = find_numbers(plain_numbers(answer)), numbers_in(question)
+    numbers = [number for number in numbers if len(numbers) == 1 or number.value not in known]
     if len(numbers) != 1 or not is_bare_answer(answer) or not _SENTENCE.fullmatch(answer) or _MORE_THAN_A_NUMBER.search(answer):
         return answer
-    return number_text(numbers[0].value) if numbers[0].value in numbers_in(*worked_out(rationale)) else answer
+    lines = [line for line in rationale.split("\n") if line.strip()]
+    found = numbers_in(*worked_out(rationale), *(in_words(line, ()) for line in lines[-1:]))
+    return number_text(numbers[0].value) if numbers[0].value in found else answer
 
 
 def worked_program(program: str) -> str | None:

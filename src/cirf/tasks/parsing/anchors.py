@@ -18,7 +18,8 @@ _ANSWER_IS = re.compile(
 )
 _ANSWER_ELSEWHERE = re.compile(  # in other languages
     r"(?:\b(?:opción|opção|opzione|antwort|antwoord|réponse|respuesta|resposta|risposta|ответ|odpowiedź|cevap|svar(?:et)?)\b(?:\s+(?:\w+\s+)?(?:ist|lautet|is|est|es|é|è|to|är|er)\b|\s?[:=]|\s[-–—]|\s(?=\(?[A-Z]\)?[.!]?\s*(?:\n|$)))"
-    r"|(?:答案|答え|정답|답|الجواب|الإجابة|đáp án)\s?(?:是|为|為|は|은|는|là|هو|هي|[:：=])|उत्तर\s?[:=])\s*:?\s*"
+    r"|(?:因此|所以|故|应|應)\s?[选選]择?\s?[:：]?(?=\s?[A-J](?![A-Za-z]))"
+    r"|(?:答案|答え|正解|정답|답|الجواب|الإجابة|đáp án)\s?(?:是|为|為|选|は|은|는|là|هو|هي|[:：=])|उत्तर\s?[:=])\s*:?\s*"
     r"(?:(?:la|el|le|die|a|o|il)\s+(?:\w+\s+)?(?=\(?(?-i:[A-Z])\b))?" + SAID,
     re.I,
 )
@@ -76,6 +77,14 @@ def _boxes(text: str) -> list[tuple[int, str, str]]:
         goes_on = _BETWEEN_BOXES.match(text, end + 1)
         joined = goes_on.end() if goes_on else -1
     return found
+
+
+def without_boxes(text: str) -> str:
+    """The text without boxes and their content."""
+    closed = _closed_braces(text) if "\\boxed" in text else {}
+    for match in reversed(list(_BOXED.finditer(text))):
+        text = text[: match.start()] + text[closed.get(match.end() - 1, match.end() - 1) + 1 :]
+    return text
 
 
 def _closed_braces(text: str) -> dict[int, int]:
@@ -139,7 +148,7 @@ _WORD = re.compile(r"[^\W\d_]{2,}")
 
 def states_answer_only(sentence: str) -> bool:
     """Whether a sentence only states the answer: it opens with *the answer*, or holds no word and no equation."""
-    return _ANSWERS.match(sentence) is not None or (not _WORD.search(_BOXED.sub("", sentence)) and "=" not in sentence)
+    return _ANSWERS.match(sentence) is not None or (not _WORD.search(without_boxes(sentence)) and "=" not in sentence)
 
 
 def first_sentence(text: str) -> str:

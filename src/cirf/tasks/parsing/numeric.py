@@ -211,12 +211,16 @@ UNSETTLED = re.compile(r"\s?\^\s?[({\[]*\s?[-+]?(?:[0-9]|[a-z](?![a-z]))")  # th
 
 
 def worked_powers(text: str) -> str:
-    """The text with its powers evaluated if base and exponent are plain numbers and the value is not too long. Two stars are a
-    power between digits, unless they close bold text. ``3 × 10^4`` is unchanged."""
-    text = _SUPERSCRIPT.sub(lambda match: "^" + match[0].translate(_RAISED), text)
-    if "**" in text:
-        text = "\n".join(map(_with_signs, text.split("\n")))
+    """The text with its powers evaluated if base and exponent are plain numbers and the value is not too long. ``3 × 10^4`` is
+    unchanged."""
+    text = written_powers(text)
     return _POWER.sub(_worked, text) if "^" in text else text
+
+
+def written_powers(text: str) -> str:
+    """The text with ``^`` for superscripts and for two stars between digits, unless these close bold text."""
+    text = _SUPERSCRIPT.sub(lambda match: "^" + match[0].translate(_RAISED), text)
+    return "\n".join(map(_with_signs, text.split("\n"))) if "**" in text else text
 
 
 def _with_signs(line: str) -> str:

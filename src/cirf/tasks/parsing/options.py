@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from cirf.tasks.parsing.anchors import SAID, SeveralError, anchors, first_sentence, last_sentence, settled
 from cirf.tasks.parsing.texts import normalise_text
 from cirf.text.numerals import plain
+from cirf.text.sentences import whole_words
 
 _BEST_IS = re.compile(r"\b(?:answer|choice|option|fit)\b[^.:\n]{0,200}\bis:\s*" + SAID, re.I)
-_CHOICE_IS = re.compile(
+CHOICE_IS = re.compile(
     r"\b(?:(?:best|correct|right|final|only|likely|suitable|appropriate|logical|reasonable|my|our|chosen|selected)\s+)"
     r"(?:choice|option|fit|letter|selection|pick)\b\s*(?:\*\*)?\s*"
     r"(?:\b(?:is|would be|must be|should be|will be)\b|:|=)\s*:?\s*" + SAID,
@@ -20,7 +21,7 @@ _CHOOSE = re.compile(
     r"(?:option\s+|answer\s+|choice\s+)?" + SAID,
     re.I,
 )
-_IS_RIGHT = re.compile(
+IS_RIGHT = re.compile(
     r"(?<!if )(?<!whether )(?<!n't think )(?<!not think )(?<!\b[A-Z] or )(?<!\b[A-Z]\) or )(?<!\b[A-Z] and )(?<!\b[A-Z]\) and )"
     r"(?:\b(?:[Aa]ntwort|[Oo]pción|[Oo]pção|[Rr]éponse|[Rr]espuesta|[Rr]esposta|[Oo]pzione)\s+)?"
     r"((?:\boption\s+|\bchoice\s+)?\(?\b[A-Z]\b\)?)\W{0,4}\s(?:(?:is|would be) (?:the |clearly )?(?:correct|right|best|most)"
@@ -47,7 +48,7 @@ def mentions(text: str, choices: Sequence[str]) -> list[tuple[int, int, int]]:
             continue
         singular = words[:-1] if re.search(r"[^\Ws]{3}s$", words) else words
         pattern = r"\s+".join(re.escape(word) for word in singular.split(" "))
-        found = re.finditer(rf"(?<!\w){pattern}(?:e?s)?(?!\w)", text, re.I)
+        found = re.finditer(whole_words(f"{pattern}(?:e?s)?", words), text, re.I)
         spans.extend((match.start(), match.end(), index) for match in found)
     outer, reach = [], -1  # the furthest end of matches that begin earlier, or as early and are longer
     for (start, end), group in itertools.groupby(sorted(spans, key=lambda s: (s[0], -s[1])), key=lambda s: s[:2]):
@@ -111,7 +112,7 @@ def parse_option(text: str, choices: Sequence[str] | None) -> str | None:
     """The letter of the option that a text decides for; ``None`` for none or several."""
     count = len(choices) if choices else 26
     text = _SMALL.sub(lambda match: match[0].upper(), text)
-    anchored = anchors(text, _BEST_IS, _CHOICE_IS, _CHOOSE, _IS_RIGHT)
+    anchored = anchors(text, _BEST_IS, CHOICE_IS, _CHOOSE, IS_RIGHT)
     letter, last_word = settled(anchored, lambda _, said: _option_at_front(_opening(said), choices or (), count))
     if letter or last_word:
         return letter
@@ -122,7 +123,7 @@ def parse_option(text: str, choices: Sequence[str] | None) -> str | None:
     marked = {m[1] for m in re.finditer(r"(?:^|\n)[ \t]*(?:[-•*]\s*)?\(?([A-Z])[).:](?=\s|$)|\(([A-Z])\)", whole)} - {None}
     front = re.match(r"\(?([A-Z])(?:[).:](?=\s)|,?\s(?=(?:because|since)\b))", whole)
     if front and _in_range(front[1], count) and marked <= {front[1]}:
-        return front[1]
+        return None if _is_another(whole[front.end() :], front[1], choices or ()) else front[1]
     last = _CONTRAST.split(plain(last_sentence(text)), 1)[0]
     if _NEGATION.search(last) or _ends_in_a_list(whole, choices or ()):
         return None
@@ -168,7 +169,7 @@ def _in_range(letter: str, count: int) -> bool:
 
 
 def _letter_alone(text: str, count: int) -> str | None:
-    match = re.fullmatch(r"(?:[Oo]ption|[Cc]hoice|[Ll]etter)?[\s(\[{\"'$]*\b([A-Za-z])[\s)\]}.:,\"'$!]*", text)
+    match = re.fullmatch(r"(?:[Oo]ption|[Cc]hoice|[Ll]etter)?[\s(\[{\"'$]*\b([A-Za-z])[\s)\]}.:,\"'$!。]*", text)
     letter = match[1].upper() if match else ""
     return letter if letter and _in_range(letter, count) else None
 
@@ -184,7 +185,9 @@ _HEDGE = re.compile(
     r"both|(?:the )?(?:letter|options?|choices?))\b\W*)+",
     re.I,
 )
-_FRONT = re.compile(r"\(([A-Za-z])\)|([A-Z])(?=[).:,;/&\]\"'”’]|\s*$|\s+-|\s*\(|\s+(?:because|since|is|or|and)\b)|([A-Z])(?=\s)")
+_FRONT = re.compile(
+    r"\(([A-Za-z])\)|([A-Z])(?=[).:,;/&\]\"'”’。，、]|\s*$|\s+-|\s*\(|\s+(?:because|since|is|or|and)\b)|([A-Z])(?=\s)"
+)
 _JOINS = re.compile(
     r"\W{0,3}(?:(?P<strong>/|&|\+|,?\s*\b(?:and/or|or|as well as)\b)|(?P<weak>[,;]|,?\s*\band\b))\W{0,3}"
     r"(?:(?:or|and|also|perhaps|possibly|maybe|either|options?|choices?|the|an?)\s+)*[\"'“‘(*]*"
@@ -209,11 +212,19 @@ def _option_at_front(said: str, choices: Sequence[str], count: int) -> str | Non
         bare = match[3] is not None  # "A roof": the letter or the article?
         if not bare or own == letter or (letter not in "AI" and own is None):
             _refuse_a_second(rest, letter, choices, count)
+            if _is_another(rest, letter, choices):
+                raise SeveralError
             return letter
     found = _mention_at_front(said, choices)
     if found:
         _refuse_a_second(said, found, choices, count)
     return found or _only_mention(said, choices, whole=False, negated=bool(_NEGATION.search(said)))
+
+
+def _is_another(text: str, letter: str, choices: Sequence[str]) -> bool:
+    """Whether the text behind a letter is that of another option: ``B) 12`` where A is 12."""
+    same = [normalise_text(choice) == normalise_text(text) for choice in choices]
+    return any(same) and not same[ord(letter) - 65]
 
 
 def _refuse_a_second(rest: str, letter: str, choices: Sequence[str], count: int) -> None:

@@ -36,9 +36,9 @@ def _barer(text: str) -> str:
     return _SPACED.sub(r"\1\2", " ".join("".join(kept).split()))  # of many spaces it would try every one
 
 
-_UNIT = r"(?:[a-zµ°%][\w°²³%/·.^-]*|[A-Z][A-Za-z]{0,2}|°[CF]|k[A-Z]\w?|[€£¥₹])"
+_UNIT = r"(?:(?![A-Z])[^\W\d_][\w°²³%/·.^-]*|[°%][\w°²³%/·.^-]*|[A-Z][A-Za-z]{0,2}|°[CF]|k[A-Z]\w?|[€£¥₹])"
 _QUANTITY = re.compile(  # 17 cups, 5 km/h, $17, Rs. 17: units are small words or short, so "12 Angry Men" is none
-    rf"(?P<before>[$€£¥₹]|Rs\.?|US\$|[A-Z]{{3}})?\s?(?P<number>[-+]?\d(?:[\d,]|['’](?=\d{{3}}))*(?:\.\d+)?(?:\s?[×x*]\s?10\^-?\d{{1,2}}|e-?\d{{1,2}})?)"
+    rf"(?P<before>[$€£¥₹]|Rs\.?|US\$|[A-Z]{{3}})?\s?(?P<number>[-+]?\d(?:[\d,]|['’](?=\d{{3}}))*(?:\.\d+)?(?:/\d+)?(?:\s?[×x*]\s?10\^-?\d{{1,2}}|e-?\d{{1,2}})?)"
     rf"\s*\(?(?P<unit>{_UNIT}(?:\s+{_UNIT}){{0,2}})?\)?\.?"
 )
 
@@ -52,10 +52,18 @@ def bare_quantity(text: str) -> str:
     return text if found is None or not (found["unit"] or found["before"]) or "percent" in _unit(found) else found["number"]
 
 
+_LISTED = re.compile(r"\s*[,;&]\s*(?:and\s)?|\s+and\s+", re.I)
+
+
 def same_text(parsed: str, gold: str) -> bool:
-    """Whether two texts are the same after ``normalise_text``, LaTeX wrapping apart, or a number with its unit and the same
-    number without one."""
+    """Whether two texts are the same after ``normalise_text``, LaTeX wrapping apart, or list the same (of letters in any order),
+    or are a number with its unit and the same number without one."""
     if normalise_text(parsed) == normalise_text(gold) or normalise_text(tidy(parsed)) == normalise_text(tidy(gold)):
+        return True
+    lists = [[normalise_text(each) for each in _LISTED.split(text)] for text in (parsed, gold)]
+    if len(lists[1]) > 1 and all(len(each) == 1 and each.isalpha() for each in lists[1]):
+        lists = [sorted(each) for each in lists]
+    if len(lists[1]) > 1 and lists[0] == lists[1]:
         return True
     ours, theirs = map(_quantity, (parsed, gold))
     if ours is None or theirs is None or _value(ours) != _value(theirs):

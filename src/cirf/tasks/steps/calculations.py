@@ -14,6 +14,7 @@ from cirf.text.numerals import (
     find_numbers,
     first_number,
     number_text,
+    only_word_value,
     plain,
     plain_numbers,
     word_value,
@@ -51,9 +52,9 @@ _GROUP = re.compile(  # a set, list, point or interval
     r"(?=\W*$|[.;]\s|,?\s+(?:which|so|and|has|with|of|is)\b|,\s)"
 )
 _MULTIPLE = re.compile(  # of pi or of a root: "25π", "2√3/3"
-    r"\s*(-?[$]?(?:[0-9]+(?:\.[0-9]+|/[0-9]+)?)?\s?(?:π|pi\b|√\s?(?:[0-9]+(?:\.[0-9]+)?|\([^()\n]{1,12}\))(?:\s?π)?)(?:\s?/\s?[0-9]+)?)(?!\s?[+×*/^-]\s?\S|[\w(])"
+    r"\s*(-?[$]?(?:[0-9]+(?:\.[0-9]+|/[0-9]+)?)?\s?(?:π|pi\b|√\s?(?:[0-9]+(?:\.[0-9]+)?|\([^()\n]{1,12}\))(?:\s?π)?)(?:\s?/\s?[0-9]+(?!\.?[0-9]))?)(?!\s?[+×*/^-]\s?\S|[\w(])"
 )
-_TERM = r"\(?(?:[0-9][0-9.]*[A-Za-z]?|[A-Za-z])(?!\w)\)?"
+_TERM = r"\(?(?:[0-9][0-9.]*[A-Za-z]?|[A-Za-z])(?:\^[0-9]|[²³])?(?!\w)\)?"
 _EQUATION = rf"-?{_TERM}(?:\s?[-+*×÷/]\s?{_TERM}){{0,9}}\s?=\s?[$€£]?-?[0-9]+(?:\.[0-9]+)?(?:/[0-9]+)?%?"
 _SIDE_BY_SIDE = re.compile(  # "x = 3 or x = -2", "1/3 = 4/12 and 1/4 = 3/12"
     rf"(?<![\w)])(?<![-+*×÷/=]\s){_EQUATION}(?:(?:[,;]|,?\s(?:or|and))\s{_EQUATION}){{1,5}}(?=[.;!]?\s*(?:$|\n[^=]*\Z))"
@@ -61,7 +62,7 @@ _SIDE_BY_SIDE = re.compile(  # "x = 3 or x = -2", "1/3 = 4/12 and 1/4 = 3/12"
 _NAMES_A_VALUE = re.compile(
     r"^(?:[0-9]+\s)?[^\W\d]\w*(?:[ ]\w+){0,8}(?:(?<!\d):|:(?!\d))|\b(?<![:.])(?P<amount>[0-9.]+\s[a-z]+\s)(?:is|are)\b"
     r"|\bis(?=\s[0-9]{1,2}:[0-9])|\b(?:(?:the|its|their|his|her|our)\s[^.\n:]{1,80}?\b(?:is|are|was|equals|becomes)|from\s[^.\n]{1,80}?\s(?:is|are)"
-    r"|\w+\([^()\n]{0,40}\)\s(?:is|are)|^(?:so\s)?(?:that|this)\s(?:is|makes|equals)|\bit\s(?:is|equals)"
+    r"|\b(?:is|are|becomes?|gives?|yields?|leaves?|keeps?)(?=\s[\[{])|\w+\([^()\n]{0,40}\)\s(?:is|are)|^(?:so\s)?(?:that|this)\s(?:is|makes|equals)|\bit\s(?:is|equals)"
     r"|(?:starts?|begins?|ends?)\s(?:at|with)|becomes|outputs?|prints?|returns?|displays?)\b(?:\s(?:then|now|thus|therefore|still|also|at))?",
     re.I,
 )
@@ -170,7 +171,8 @@ def in_words(segment: str, previous: tuple[str, ...], as_written: bool = False) 
             return listed[0] if listed else _short(number, text, as_written)
     if concludes and _only_one(numbers, text) and not any(_unsettled(text, n.end) for n in numbers):
         return _short(numbers[0], text, as_written)
-    return ""
+    word = only_word_value(BETWEEN_SENTENCES.split(text.strip())[-1]) if concludes and not numbers else None
+    return "" if word is None else str(word)
 
 
 def written_out(segment: str, as_written: bool = False) -> str:

@@ -23,7 +23,7 @@ from cirf.tasks.steps.equations import compared, introduced, unsolved, unworked
 from cirf.tasks.steps.states import PAIR, coin_state, state
 from cirf.text.normalise import normalise
 from cirf.text.numerals import UNREAD, find_numbers, number_text, plain, plain_numbers
-from cirf.text.sentences import BETWEEN_SENTENCES
+from cirf.text.sentences import BETWEEN_SENTENCES, whole_words
 
 _COIN = re.compile(r"\bcoin\b[^?]*\b(?:heads|tails)\b", re.I)
 _ANSWER_TO = re.compile(r"\banswer to\b[^.?!\n]*", re.I)
@@ -91,7 +91,7 @@ def produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
     summary = _LABEL.sub(lambda label: label["lead"] or "", segment)
     summary = bare if numbers_in(bare := _ASIDE.sub("", summary)) else summary
     *_, after = _SO.split(summary) if numbers_in(summary) else [summary]
-    judged = judges(problem) and _JUDGED.search(plain(segment)) is not None
+    judged = number is None and _JUDGED.search(plain(segment)) is not None
     return (
         found
         or introduced(segment)
@@ -113,7 +113,7 @@ def _worked_out(segment: str, answer: str, as_written: bool) -> str:
 
 
 _TABLE_ROW = re.compile(  # "59" of "| Ivan | 37 | 59 |", "f" of "e -> f"
-    r"(?:^|\n)(?:\|\s[^\n]*?\|\s(?P<last>[^|\n]{1,28}?)\s\||[\w'’-]+(?:\s[\w'’-]+)?\s?(?:->|→)\s?(?P<to>[\w'’-]+(?:\s[\w'’-]+)?)[.;]?)\s*\Z"
+    r"(?:^|\n)(?:\|\s[^\n]*?\|\s(?P<last>[^|\n]{1,28}?)\s\||(?:[^\n:]{1,40}:\s)?(?:[\w'’-]+(?:\s[\w'’-]+)?\s?(?:->|→)\s?){1,9}(?P<to>[\w'’-]+(?:\s[\w'’-]+)?)[.;]?)\s*\Z"
 )
 
 _DATE = re.compile(
@@ -147,8 +147,11 @@ _CLOSED_SETS: Mapping[str, AnswerKind] = {
 }
 _RIGHT_SIDE = re.compile(r"(?:=|[<>]\s?\S+\sis)\s(yes|no|true|false|valid|invalid)\W*\Z", re.I)
 _SO = re.compile(r"[,;] (?:and )?(?:so|therefore|thus|hence) ", re.I)
+_LONG = 9  # words
 _SINGLES_OUT = re.compile(r"\bonly\b|\bof the (?:above|given|listed)\b|\b(?:that|this|which) leaves\b", re.I)
-_IS_SO = re.compile(r"\b(?:is|are|was|were|gives|means|becomes|equals|prints|outputs|returns)\s((?:\S+\s){0,7}\S+?)[.!]?\Z")
+_IS_SO = re.compile(
+    r"\b(?:is|are|was|were|gives|means|becomes|equals|prints|outputs|returns|makes?|has|to|in|at|as|by|called|named)\s"
+)
 _COPULA = re.compile(r"(?:です|である|입니다|이다)\W*\Z")
 _ARTICLE = re.compile(r"\A(?:(?:in|on|at)\s+)?(?:(?:an?|the)\s+)?", re.I)
 
@@ -174,7 +177,7 @@ def concluded(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
     if label and problem.answer.strip() and " ".join(content.split()).strip(' .*`"') == " ".join(problem.answer.split()):
         return problem.answer
     spelt = "|".join(re.escape(text) for text in {problem.answer, _plain(problem.answer)})
-    named = re.compile(rf"(?<!\w)(?:{spelt})(?:s|es)?(?!\w)", re.I) if problem.answer.strip() else None
+    named = re.compile(whole_words(f"(?:{spelt})(?:s|es)?", problem.answer), re.I) if problem.answer.strip() else None
     sentences = BETWEEN_SENTENCES.split(plain_step(segment).strip())
     for sentence in reversed(sentences):
         if named is not None and (CONCLUDES.match(sentence) or _SINGLES_OUT.search(sentence)) and named.search(sentence):
@@ -182,8 +185,8 @@ def concluded(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
     amount = numbers_in(problem.answer) - numbers_in(problem.question)  # of "280 km", which "It drives 280 km." restates
     if amount and numbers_in(sentences[-1]) == amount and named is not None and named.search(sentences[-1]):
         return problem.answer
-    last = _IS_SO.search(sentences[-1]) if named is not None else None  # "The day after Monday is Tuesday."
-    return problem.answer if last and _is_answer(last[1], problem.answer) else ""
+    ends = (sentences[-1][verb.end() :] for verb in _IS_SO.finditer(sentences[-1]))  # "The day after Monday is Tuesday."
+    return problem.answer if named and any(len(end.split()) < _LONG and _is_answer(end, problem.answer) for end in ends) else ""
 
 
 def judges(problem: Problem) -> bool:

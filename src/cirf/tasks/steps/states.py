@@ -55,7 +55,7 @@ _CONDITION = re.compile(
 _QUANTIFIED = re.compile(r"\W*(?:every|each|all|any|some|most)\s", re.I)  # "All cats are loud" says what cats are
 _NOW = re.compile(r"\b(?:now|then) *\Z", re.I)
 _REPORTS = re.compile(  # "The passage also says that ..."
-    r"^(?:[^\s,;]+\s){1,6}?(?:says?|states?|tells?|told|mentions?|notes?|indicates?|shows?|explains?|means?|implies|knows?|reads?|reports?|learn)"
+    r"^(?:[^\s,;]+\s){1,6}?(?:is|was|says?|states?|tells?|told|mentions?|notes?|indicates?|shows?|explains?|means?|implies|knows?|reads?|reports?|learn)"
     r"(?:\sus)?\sthat\s(?=\S+\s\S)",
     re.I,
 )
@@ -117,7 +117,9 @@ _HOLDS = re.compile(  # "Ann has the book and Bo has the ball", "Ann: book, Bo: 
     ([\w'’-]+(?:\s(?!and\b|but\b)[\w'’-]+)?)(?=\s*(?:[,.;:!)]|and\b|but\b|while\b|$))""",
     re.X,
 )
-_UNFINISHED = re.compile(r"(?:for|to|a person)\b.*|(?:.*\s)?(?:and|or|of|by|was|is|all|prior|that|which)", re.I)
+_UNFINISHED = re.compile(
+    r"(?:for|to|a person|and|or)\b.*|(?:.*\s)?(?:and|or|of|by|was|is|all|prior|that|which|an?|the|into|with|from|its|their)", re.I
+)
 _SAYS_LITTLE = re.compile(  # alone
     r"(?!(?:closed|opened|locked|unlocked|married|retired|tired|naked|sacred|wicked|hundred|infected|related|mixed)$)[a-z]{2,}(?<!e)ed"
     r"|(?!(?:family|early|friendly|deadly|ugly|elderly|lonely|jelly|belly|holy|oily|smelly|daily|unlikely)$)[a-z]{2,}ly"
@@ -134,7 +136,9 @@ _SERIES = re.compile(  # "Ann > Bo > Cy", "red, white and blue"
 _LABELLED = re.compile(  # "Reversed: t, a, c"
     rf"[A-Z][\w'’-]*(?: [\w'’-]+){{0,3}}: ({_ITEM}(?:, {_ITEM}){{2,9}}(?:,? and {_ITEM})?|[\w'’-]+)[.!]?"
 )
-_QUOTED = re.compile(r"""[:=]\s["'“‘`]([^"'“”‘’`\n]{1,28})["'”’`][.!]?\Z""")  # "it is reversed: 'cba'."
+_QUOTED = re.compile(
+    r"""(?:[:=]|\b(?:is|to|gives?|becomes|prints?|returns?|outputs?))\s["'“‘`]([^"'“”‘’`\n]{1,28})["'”’`][.!]?\Z"""
+)  # "it is reversed: 'cba'."
 _LONGEST_SERIES = 40  # characters
 
 
@@ -154,7 +158,7 @@ def state(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
             shared = {what.partition(" ")[2] for _, what in held}  # of "red ball" and "blue ball" the colours
             kept = ", ".join(f"{name}: {what.partition(' ')[0] if len(shared) == 1 else what}" for name, what in held)
             return kept if len(kept) <= _LONGEST_SERIES else ""
-        if quoted := _QUOTED.search(plain):
+        if (quoted := _QUOTED.search(plain)) and not (" " in quoted[1] and quoted[1] in problem.question):
             return quoted[1]
         for verb in reversed(list(_SAYS_WHAT.finditer(plain))):
             series = _SERIES.fullmatch(plain, verb.end())
@@ -169,7 +173,15 @@ def state(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
             if match and found and match["holds"] and _LACKS.search(clause[: match.start() + 1]):
                 return f"no {found.removeprefix('any ')}"
             offered = found and re.search(rf"\bor {re.escape(found)}\b|\b{re.escape(found)} or\b", asked, re.I)  # "on or off?"
-            if match and found and not offered and _is_known(found, known) and not _NOW.search(clause[: match.start() + 1]):
+            named = match and re.match("[A-Z]", found) and re.match(r"\W*(?:the|its|his|her|their)\s[a-z]", clause, re.I)
+            if (
+                match
+                and found
+                and not offered
+                and not named
+                and _is_known(found, known)
+                and not _NOW.search(clause[: match.start() + 1])
+            ):
                 about = "" if _QUANTIFIED.match(clause) else _subject(clause[: match.start()])
                 found = (
                     ""
