@@ -59,6 +59,22 @@ def test_what_introduces_a_list_or_formula_stays_with_it() -> None:
     ]
 
 
+def test_a_sentence_begins_a_piece_where_both_are_long_enough() -> None:
+    first = "There are 12 apples in each of the boxes."
+    short = "A box weighs 3 pounds."
+    long = "The crates that came by ship hold as many of them, but they weigh 5 pounds each, and 9 are empty."
+    then = f"Then {long[0].lower()}{long[1:]}"
+    assert pieces(f"{first} {short}", 20, 600) == (f"{first} {short}",)
+    assert pieces(f"{first} {short} {long}", 20, 600) == (f"{first} {short}", long)
+    assert pieces(f"{first} {short} {then}", 20, 600) == (f"{first} {short} {then}",)
+
+
+def test_a_paragraph_begins_a_piece_after_a_whole_sentence() -> None:
+    lines = ["17 is the first number.", "p = 2 + 15 is the same.", "$$p = 2 + 15 = 17$$", "it is a prime number then."]
+    assert pieces("\n\n".join(lines), 20, 600) == (lines[0], f"{lines[1]}\n{lines[2]}\n{lines[3]}")
+    assert len(pieces("The numbers are these:\n\n17 and 19, and also 23.", 20, 600)) == 1
+
+
 def test_auto_cuts_what_thinks_aloud_by_function() -> None:
     listed = "Hmm, let me list them.\n1. One is odd.\n2. Two is even.\n\n"
     assert segment(listed + 4 * ALOUD, "auto").rule == "function"

@@ -16,7 +16,7 @@ from itertools import islice
 
 from cirf.text.sentences import sentences
 
-ENOUGH = 80  # characters of a piece after which any sentence opens another, unless its first words continue it
+ENOUGH = 150  # characters of a piece and the next sentence; then the sentence opens another, unless its first words continue it
 _FUNCTIONS = {
     "check": r"(?:(?:so|now|okay|ok|wait|but),? )*(?:(?:let me|let['’]s|i(?:['’]ll| will| should| need to| can)?|to),? )?"
     r"(?:just |quickly )*(?:double[- ]?check|re-?check|verify|check|confirm|make sure|be sure|test)(?:ing)?",
@@ -30,11 +30,7 @@ _FUNCTIONS = {
     "plan": r"okay|ok|alright|first(?:ly)?|second(?:ly)?|next|now|looking|i(?:['’](?:m|ll|d))?|yeah",
 }
 _OPENS = re.compile(rf"[\W_]{{0,9}}(?:{'|'.join(f'(?P<{name}>{words})' for name, words in _FUNCTIONS.items())})(?!['’]?\w)", re.I)
-_CARRIES_ON = re.compile(
-    r"\W{0,9}(?:hmm+|because|then|the|(?:it|that)(?:['’]s)?|he|she|they|like|no|each|similarly|let me|a|there"
-    r"|so (?:the|that|he|she|it|they))(?!['’]?\w)",
-    re.I,
-)
+_CARRIES_ON = re.compile(r"\W{0,9}(?:hmm+|because|then|similarly|let me|so (?:the|that|he|she|it|they))(?!['’]?\w)", re.I)
 _TURNS = re.compile(
     r"(?:^|(?<=[.!?]\s))[\W_]{0,3}(?:(?:but|oh|hmm|no),? )?"
     r"(?:wait|hmm+|alternatively|hold on|actually|let me (?:double-?check|check|verify|think|see|try)|okay|maybe)(?!['’]?\w)",
@@ -60,9 +56,9 @@ def pieces(text: str, shortest: int, longest: int) -> tuple[str, ...]:
     """The pieces of a text, in order, none empty; joined they give it back, apart from white space.
 
     A piece ends where a paragraph does, where the next sentence opens with words such as *wait*, *alternatively*, *let me check*,
-    or at a sentence end once it has `ENOUGH` characters. An introduction of a list or formula stays with it. No piece has
-    more than ``longest`` characters; one of fewer than ``shortest`` is joined to a neighbour if that leaves neither too long.
-    The work is linear in the length of the text.
+    or at a sentence end where it and the next sentence have `ENOUGH` characters. An introduction of a list or formula stays
+    with it. No piece has more than ``longest`` characters; one of fewer than ``shortest`` is joined to a neighbour if that
+    leaves neither too long. The work is linear in the length of the text.
     """
     found: list[str] = []
     held: list[str] = []
@@ -91,9 +87,12 @@ def _begins(before: str, sentence: str, last: str, size: int) -> bool:
     """Whether a sentence begins a piece, by the separator from the ``last`` one and the ``size`` of the piece so far."""
     if _OPENS.match(sentence):
         return True
-    if before == "\n\n":  # no formula and no item of a list
-        return sentence[0].isalpha() and not sentence[0].islower() and not last.endswith((":", ","))
-    return before == " " and size >= ENOUGH and _CARRIES_ON.match(sentence) is None
+    first = sentence[0]
+    if before == "\n\n" and last.endswith((".", "!", "?")):
+        return first.isalnum()  # no formula
+    if before == "\n\n":  # nor an item of a list
+        return first.isalpha() and not first.islower() and not last.endswith((":", ","))
+    return before == " " and size + len(sentence) >= ENOUGH and _CARRIES_ON.match(sentence) is None
 
 
 def _sentences(text: str, longest: int) -> Iterator[tuple[str, str]]:
