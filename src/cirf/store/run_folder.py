@@ -30,6 +30,7 @@ import os
 import re
 import shutil
 import socket
+import stat
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -123,6 +124,7 @@ class RunFolder:
         """Name the folder; nothing is made until something is written."""
         self.root = root
         self._work = root / ".work"
+        self._manifests: dict[Path, tuple[tuple[int, ...], dict[str, Any]]] = {}
 
     def folder(self, name: str) -> Path:
         return self.root / name
@@ -173,13 +175,18 @@ class RunFolder:
         """The record of a finished stage, or ``None``."""
         path = self.folder(name) / _MANIFEST
         try:
-            loaded: dict[str, Any] = parse_json(path.read_text(encoding="utf-8")) if path.is_file() or not path.exists() else {}
+            state = path.stat()
+            version = (state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
+            if path in self._manifests and self._manifests[path][0] == version:  # read and checked before
+                return self._manifests[path][1]
+            loaded: dict[str, Any] = parse_json(path.read_text(encoding="utf-8")) if stat.S_ISREG(state.st_mode) else {}
         except (FileNotFoundError, NotADirectoryError):
             return None
         except ValueError:
             loaded = {}
         if not _is_record(loaded) or loaded.pop(_SUM, None) != hash_json(loaded):
             raise CirfError(f"{path}: damaged; `cirf run` makes the stage again, or remove the folder {path.parent}")
+        self._manifests[path] = version, loaded
         return loaded
 
     def damaged(self, name: str, largest: int | None = None) -> list[str]:
