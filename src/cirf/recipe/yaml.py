@@ -4,9 +4,11 @@ PyYAML follows YAML 1.1, where ``2e-5`` is a text, ``no`` is false, ``010`` is e
 scalar is read as in YAML 1.2: ``null``, ``true``, ``false``, numbers; all else is text.
 """
 
+import copy
 import math
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import yaml
@@ -53,14 +55,22 @@ def parse(text: str) -> Document:
     """Read one YAML document. Raises ``YamlError`` for broken syntax, a key that occurs twice, an alias that holds itself,
     aliases that expand to too much, and explicit tags."""
     try:
+        found = _parse(text)
+        return Document(copy.deepcopy(found.value), found.lines)
+    except RecursionError:
+        raise YamlError("nested too deeply") from None
+
+
+@lru_cache(maxsize=16)
+def _parse(text: str) -> Document:
+    """A run reads its recipe four times, and PyYAML is slow."""
+    try:
         root = yaml.compose(text, Loader=yaml.BaseLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         raise YamlError(error.problem or "not YAML", None if mark is None else mark.line + 1) from None
     except yaml.reader.ReaderError as error:
         raise YamlError(f"a character that YAML does not allow (#x{error.character:04x})") from None
-    except RecursionError:
-        raise YamlError("nested too deeply") from None
     except (OverflowError, ValueError):  # of "\UFFFFFFFF"
         raise YamlError("an escape of an invalid character") from None
     document = Document(None)
