@@ -10,8 +10,10 @@ option's text. Other keys are ignored.
 import dataclasses
 import math
 import re
+import stat
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,7 @@ _LETTER_ALONE = re.compile(r"(?:(?:option|choice)\s*)?[(\[]?[A-Za-z][)\].:]*", r
 _SEVERAL_LETTERS = re.compile(r"[(\[]?[A-J][)\]]?(?:(?:\s?[,;/&+]\s?|\s+and\s+|,\s?and\s)[(\[]?[A-J][)\]]?)+")
 _LOOKED_AT, _NAMED = 100, 6  # rows, to find columns that are not read, and how many of these are named
 _FEW_SEVERAL = 0.05  # share of rows with several right options up to which the others have one
+_KEPT = 2**23  # bytes of a file up to which its rows are kept in memory
 
 
 _Numbered = Sequence[tuple[int, Mapping[str, Any]]]
@@ -259,21 +262,40 @@ def find_file(name: str, data: str | None) -> Path:
 
 def _read(path: Path, refused: Refused | None, columns: Mapping[str, str] | None = None, commas: bool | None = None) -> _Rows:
     """The rows of a file in the one layout, each with well-formed fields and their numbers as answers in our notation;
-    ``CirfError`` if there is none."""
-    before = len(refused or ())
+    ``CirfError`` if there is none. A small file that stays as it is is read once, since a run needs its rows several times."""
+    how = (path, refused is not None, tuple((columns or {}).items()), commas)
+    try:
+        state = path.stat()
+        kept = stat.S_ISREG(state.st_mode) and state.st_size <= _KEPT and path.suffix != ".gz"
+    except OSError:  # reading says what is wrong
+        kept = False
+    rows, bad = _kept(*how, state.st_ino, state.st_size, state.st_mtime_ns) if kept else _sorted_out(*how)
+    if refused is not None:
+        refused += bad
+    return rows
+
+
+@lru_cache(maxsize=4)
+def _kept(path: Path, lenient: bool, columns: Sequence[tuple[str, str]], commas: bool | None, *_: int) -> tuple[_Rows, Refused]:
+    return _sorted_out(path, lenient, columns, commas)
+
+
+def _sorted_out(path: Path, lenient: bool, columns: Sequence[tuple[str, str]], commas: bool | None) -> tuple[_Rows, Refused]:
+    """The rows of a file, and if ``lenient`` the lines that are refused."""
+    bad: Refused = []
+    refused = bad if lenient else None
     rows = []
     file = read_row_file(path, refused)
     plain: list[tuple[int, dict[str, Any]]] = []
     for line, raw in file.rows:
         with sorting_out(refused):
-            plain.append((line, plain_row(raw, f"{path}, {file.word} {line}", columns)))
+            plain.append((line, plain_row(raw, f"{path}, {file.word} {line}", dict(columns))))
     by_index(plain)
     by_name(plain)
     for line, row in plain:
         with sorting_out(refused):
             _check(row, f"{path}, {file.word} {line}")
             rows.append((line, row))
-    bad = (refused or [])[before:]
     if not rows and bad:
         raise Unusable(str(path), len(bad), tuple(bad)).too_many(1.0)
     if not rows:
@@ -283,7 +305,8 @@ def _read(path: Path, refused: Refused | None, columns: Mapping[str, str] | None
     advice = "name one that belongs to the question or is the rationale with --columns context=... or rationale=..."
     advice += ", and leave out rows that one marks as wrong" if {*unread} & {*JUDGEMENTS} else ""
     notes = (f"columns that are not read: {_listed(unread)}; {advice}",) if unread else ()
-    return _Rows(file.word, rows, (*notes, *file.notes), _in_our_notation([row for _, row in rows], commas))
+    made = _Rows(file.word, rows, (*notes, *file.notes), _in_our_notation([row for _, row in rows], commas))
+    return made, bad
 
 
 def _in_our_notation(rows: Sequence[dict[str, Any]], commas: bool | None = None) -> bool:
