@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,14 @@ SHORT = {"evaluate__latency_questions": 0, "evaluate__max_completion_tokens": 8}
 
 
 @pytest.fixture(scope="module")
-def pruned(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run of every method with fewer results."""
+def pruned(workshop: tinyrun.Workshop, finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of every method with fewer results, which begins as `finished` does."""
     folder = tmp_path_factory.mktemp("pruned")
+    for stage in ("problems", "rationales", "segments", "results", "embeddings", "codebook-4", "traces", "models/cirf_full"):
+        shutil.copytree(finished / stage, folder / "run" / stage)
     path = workshop.recipe(folder / "recipe.yaml", methods=METHODS, **SHORT)
     said = tinyrun.cirf("run", path, "--out", folder / "run")
-    assert said.code == 0, said.err
+    assert said.code == 0 and "models/cirf_full: finished before" in said.err, said.err
     return folder / "run"
 
 
