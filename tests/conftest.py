@@ -29,7 +29,9 @@ _ROOM = 8 * 2**30
 
 
 def pytest_configure() -> None:
-    """Keep temporary files in memory where there is room for them: many small ones are written to last."""
+    """Keep temporary files in memory where there is room for them: many small ones are written to last. Tiny models are loaded
+    without threads, whose start would take a sixth of the time."""
+    os.environ.setdefault("HF_DEACTIVATE_ASYNC_LOAD", "1")
     memory, summary = Path("/dev/shm"), Path("/proc/meminfo")
     if not memory.is_dir() or not os.access(memory, os.W_OK) or not summary.is_file():
         return
@@ -123,5 +125,21 @@ def finished(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactor
     folder = tmp_path_factory.mktemp("finished")
     with tinyrun.sketched():
         said = tinyrun.cirf("run", workshop.recipe(folder / "recipe.yaml"), "--out", folder / "run")
+    assert said.code == 0, said.err
+    return folder / "run"
+
+
+@pytest.fixture(scope="session")
+def learnt(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose tiny model of traces knows 12 questions well enough to end its answers and to answer not all alike; copy it to
+    change it."""
+    folder = tmp_path_factory.mktemp("learnt")
+    rows = tinyrun.sums(12, steps=2)
+    test = [row | {"question": f"{row['question']} Tell me."} for row in rows]
+    files = {"train": tinyrun.write_jsonl(folder / "train.jsonl", rows), "test": tinyrun.write_jsonl(folder / "test.jsonl", test)}
+    keys = {"evaluate__max_completion_tokens": None, "evaluate__latency_questions": 0}
+    recipe = workshop.recipe(folder / "recipe.yaml", methods=["cirf_full"], **tinyrun.LEARNT, **files, **keys)
+    with tinyrun.sketched():
+        said = tinyrun.cirf("run", recipe, "--out", folder / "run")
     assert said.code == 0, said.err
     return folder / "run"

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
-import pytest
 import tinyrun
 
 from cirf.store.jsonl import read_rows
@@ -28,27 +26,6 @@ for question in json.load(open(questions)):
     text = tokenizer.decode(made)
     print(json.dumps({"text": text, "tokens": len(made)}))
 """
-
-
-@pytest.fixture(scope="module")
-def learnt(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run whose tiny model of traces knows 12 questions well enough to end its answers and to answer not all alike."""
-    folder = tmp_path_factory.mktemp("learnt")
-    rows = tinyrun.sums(12, steps=2)
-    keys: dict[str, Any] = {
-        "train": tinyrun.write_jsonl(folder / "train.jsonl", rows),
-        "test": tinyrun.write_jsonl(folder / "test.jsonl", [row | {"question": f"{row['question']} Tell me."} for row in rows]),
-        "methods": ["cirf_full"],
-        "problems__validation": 0.0,
-        "finetune__epochs": 60.0,
-        "finetune__batch_size": 12,
-        "finetune__learning_rate": 0.008,
-        "evaluate__max_completion_tokens": None,
-        "evaluate__latency_questions": 0,
-    }
-    said = tinyrun.cirf("run", workshop.recipe(folder / "recipe.yaml", **keys), "--out", folder / "run")
-    assert said.code == 0, said.err
-    return folder / "run"
 
 
 def test_plain_generate_gives_the_answers_of_the_evaluation(learnt: Path, tmp_path: Path) -> None:

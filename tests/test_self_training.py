@@ -196,9 +196,10 @@ def test_what_decides_the_samples_is_in_the_key_of_what_is_prepared_and_nothing_
 
 
 @pytest.fixture(scope="module")
-def run(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model of the workshop's, one trained on its samples when held to the grammar, and one on samples of that one."""
+def run(workshop: tinyrun.Workshop, learnt: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The model of `learnt`, one trained on its samples when held to the grammar, and one on samples of that one."""
     folder = tmp_path_factory.mktemp("self")
+    shutil.copytree(learnt, folder / "run")
     variants = {
         "held": {"method": "cirf_full", "model": "cirf_full", "settings": {"grammar": True}},
         "cirf_self": {"settings": {"of": "held", "samples": 3, "temperature": 0.3}},
@@ -208,17 +209,14 @@ def run(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory) ->
         "train": tinyrun.write_jsonl(folder / "train.jsonl", tinyrun.sums(12, steps=2)),
         "methods": ["cirf_full", "again"],
         "variants": variants,
-        "problems__validation": 0.0,
-        "finetune__epochs": 60.0,
         "finetune__overrides": {"again": {"epochs": 1.0}},
-        "finetune__batch_size": 12,
-        "finetune__learning_rate": 0.008,
         "evaluate__batch_size": 4,
         "evaluate__latency_questions": 0,
+        **tinyrun.LEARNT,
     }
     said = tinyrun.cirf("run", workshop.recipe(folder / "recipe.yaml", **given), "--out", folder / "run")
     assert said.code == 0, said.err
-    assert "of the rows are traces of held's model" in said.err
+    assert "of the rows are traces of held's model" in said.err and "models/cirf_full: finished before" in said.err
     return folder / "run"
 
 
