@@ -59,6 +59,35 @@ def test_a_backbone_without_weights(workshop: tinyrun.Workshop, tmp_path: Path, 
     assert "no weights there (model" in _refused(workshop, tmp_path, folder)
 
 
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (
+            {"model_type": "llava", "architectures": ["LlavaForConditionalGeneration"], "vision_config": {}, "text_config": {}},
+            "holds a LlavaForConditionalGeneration, not a causal language model",
+        ),
+        (
+            {"model_type": "t5", "architectures": ["T5ForConditionalGeneration"]},
+            "holds a T5ForConditionalGeneration, not a causal",
+        ),
+        ({"vocab_size": 128}, "tokens, the model embeddings of 128; use the tokenizer that the model came with"),
+        ({"quantization_config": {"quant_method": "gptq", "bits": 4}}, "has quantised weights (gptq); train the model that"),
+    ],
+    ids=["images", "encoder", "vocabulary", "quantised"],
+)
+def test_a_backbone_of_another_kind(workshop: tinyrun.Workshop, tmp_path: Path, values: dict[str, Any], said: str) -> None:
+    folder = shutil.copytree(workshop.backbone, tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text()) | values
+    (folder / "config.json").write_text(json.dumps(config))
+    assert said in _refused(workshop, tmp_path, folder)
+
+
+def test_a_backbone_with_adapters_next_to_it(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    folder = shutil.copytree(workshop.backbone, tmp_path / "model")
+    (folder / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 2}))
+    assert "holds adapters next to a model; merge them into it" in _refused(workshop, tmp_path, folder)
+
+
 @pytest.mark.parametrize(("kind", "method"), [("gemma4", "coconut"), ("qwen3_5", "codi"), ("mamba", "coconut")])
 def test_a_backbone_that_cannot_think_in_vectors(workshop: tinyrun.Workshop, tmp_path: Path, kind: str, method: str) -> None:
     said = _refused(workshop, tmp_path, _backbone(tmp_path / "model", kind), methods=["cirf_full", method])

@@ -310,12 +310,8 @@ def init(file: str, model: str, data: Path | None, columns: str | None = None) -
 
 def sizes_of(recipe: Recipe) -> dict[str, int] | None:
     """The sizes of a recipe's backbone: by its configuration where it is on this machine, else its parameters by its name."""
-    from cirf.lm.backbone import check_causal, load_config
-
     model = recipe.backbone.model
     if Path(model).expanduser().is_dir() or not listing().get(model, "not fetched").startswith("not fetched"):
-        source = resolve_model(model)
-        check_causal(load_config(source, recipe.backbone), source)
-        return parameter_count(source, recipe)
+        return parameter_count(resolve_model(model), recipe)
     size = size_in_name(model)
     return None if size is None else {"parameters": size}

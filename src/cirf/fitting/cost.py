@@ -108,9 +108,10 @@ def parameter_count(source: str | Path, recipe: Recipe) -> dict[str, int]:
     import torch
     from transformers import AutoModelForCausalLM
 
-    from cirf.lm.backbone import load_config
+    from cirf.lm.backbone import check_causal, load_config
 
     config = load_config(source, recipe.backbone)
+    check_causal(config, source)
     with torch.device("meta"):
         build: Any = AutoModelForCausalLM.from_config
         model = build(config, trust_remote_code=may_run(recipe.backbone.trust_remote_code))

@@ -192,13 +192,25 @@ def positions(model: Any, besides: int = 0) -> int | None:
 
 
 def check_causal(config: Any, source: str | Path) -> None:
-    """``CirfError`` where the configuration is that of another kind of model, such as a sentence embedder."""
+    """``CirfError`` where the configuration is that of another kind of model, such as a sentence embedder, or of one that is only
+    loaded together with the part that reads images (LLaVA, Qwen2-VL)."""
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
+
     listed = getattr(config, "architectures", None)
     classes = [str(name) for name in listed] if isinstance(listed, list) else []
     causal = any(name.endswith(("CausalLM", "LMHeadModel", "ForConditionalGeneration")) for name in classes)
     own = bool(getattr(config, "auto_map", None))  # custom code with any class names
-    if getattr(config, "is_encoder_decoder", False) or (classes and not causal and not own):
+    apart = own or type(config) in MODEL_FOR_CAUSAL_LM_MAPPING
+    if getattr(config, "is_encoder_decoder", False) or (classes and not causal and not own) or not apart:
         raise CirfError(f"{source}: holds a {[*classes, config.model_type][0]}, not a causal language model; {_ADVICE}")
+
+
+def check_vocabulary(config: Any, tokenizer: Any, source: str | Path) -> None:
+    """``CirfError`` where a tokenizer has more tokens than the model has embeddings, those apart that were added to it."""
+    rows = getattr(config.get_text_config(decoder=True), "vocab_size", None)
+    if rows is not None and tokenizer.vocab_size > rows:
+        counts = f"its tokenizer has {tokenizer.vocab_size:,} tokens, the model embeddings of {rows:,}"
+        raise CirfError(f"{source}: {counts}; use the tokenizer that the model came with")
 
 
 def check_architecture(config: Any, wanted: schema.Architecture, source: str | Path) -> None:
@@ -259,6 +271,8 @@ def explained(source: str | Path, what: str) -> Iterator[None]:
         raise CirfError(f"{source}: the folder holds no model (no config.json); {_ADVICE}")
     if path.is_dir():
         refuse_special(path)
+        if (path / "adapter_config.json").is_file():  # which transformers would load onto the model, and save alone
+            raise CirfError(f"{source}: holds adapters next to a model; merge them into it, or remove adapter_config.json")
         for name in _OBJECTS:
             object_of(path / name)
     try:

@@ -108,6 +108,7 @@ def load_served(model: str | Path, trust: bool = False) -> ServedModel:
     check_model(folder.resolve())
     tokenizer = backbone.load_tokenizer(source, section)
     loaded = backbone.load_model(source, section, training=None)
+    backbone.check_vocabulary(loaded.config, tokenizer, source)
     settle(loaded, section.attn_implementation)
     config = loaded.config.get_text_config(decoder=True)
     context = next((int(found) for key in ("max_position_embeddings", "n_positions") if (found := getattr(config, key, 0))), 2048)

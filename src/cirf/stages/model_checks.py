@@ -21,10 +21,22 @@ if TYPE_CHECKING:
     from cirf.store.run_folder import StagePlan
 
 
+_UNPACKED = ("fp8", "mxfp4")
+"""Quantised weights that transformers loads as plain ones where no kernel computes with them."""
+
+
 def check_backbone(context: Context, stages: Sequence[StagePlan]) -> None:
     """``CirfError`` where the backbone is not what the recipe says, or another model that a method of these stages reads is not
     there: checked by their configurations, before hours of work."""
-    from cirf.lm.backbone import check_architecture, check_causal, check_weights, load_config, load_tokenizer, pick_device
+    from cirf.lm.backbone import (
+        check_architecture,
+        check_causal,
+        check_vocabulary,
+        check_weights,
+        load_config,
+        load_tokenizer,
+        pick_device,
+    )
     from cirf.lm.prompt import end_token
     from cirf.lm.vocabulary import single
 
@@ -35,6 +47,7 @@ def check_backbone(context: Context, stages: Sequence[StagePlan]) -> None:
     check_architecture(config, context.recipe.backbone.architecture, source)
     check_weights(source)
     end_token(tokenizer := load_tokenizer(source, context.recipe.backbone))
+    check_vocabulary(config, tokenizer, source)
     names_in_stages = {name for stage in stages for name in stage.name.split("/")[1:]}
     for method in learners(context.recipe):
         for name in method.reads if method.name in names_in_stages else ():
@@ -60,6 +73,9 @@ def _check_trainings(context: Context, stages: Sequence[StagePlan], source: str 
         if stage.name.startswith(("models/", "trials/")) and not is_intact(context.folder, stage)
     }
     methods = [method for method in learners(recipe) if method.name in to_do]
+    packed = (getattr(config, "quantization_config", None) or {}).get("quant_method")
+    if methods and packed and packed not in _UNPACKED:
+        raise CirfError(f"backbone.model: {source} has quantised weights ({packed}); train the model that they were made from")
     if sharded() and methods:
         _check_sharded(methods)
     adapters = {}
