@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import tinyrun
+from tables import each_row
 
 from cirf import methods, tasks
 from cirf.errors import CirfError
@@ -143,7 +144,7 @@ def test_a_prompt_is_instruction_examples_and_question() -> None:
     assert len(blocks) == 8
 
 
-@pytest.mark.parametrize("subset", SUBSETS)
+@each_row("subset", SUBSETS)
 def test_the_examples_follow_the_part_of_the_task(subset: str) -> None:
     task = tasks.get("bbh")
     summary = method().prompt(Problem("p", "bbh", "Which?", "A", subset=subset), task)

@@ -19,6 +19,7 @@ import pytest
 import tinyrun
 import typer.main
 from benchmarks import prose, reference
+from tables import each_row
 
 import cirf
 from cirf import methods
@@ -68,7 +69,7 @@ def test_a_generated_page_is_what_the_code_says(name: str) -> None:
     assert page.read_text(encoding="utf-8") == reference.PAGES[name](), "run `make reference`"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+@each_row("page", PAGES)
 def test_a_page_is_in_plain_words(page: Path) -> None:
     measured = prose.read(page.read_text(encoding="utf-8"))
     assert not measured.banned
@@ -120,7 +121,7 @@ NAMED = re.compile(
 PLACES = [ROOT / place for place in (".", "src", "src/cirf", "src/cirf/methods")]
 
 
-@pytest.mark.parametrize("page", [*WRITTEN, ROOT / "CONTRIBUTING.md"], ids=lambda page: page.relative_to(ROOT).as_posix())
+@each_row("page", [*WRITTEN, ROOT / "CONTRIBUTING.md"])
 def test_the_source_files_that_a_page_names_exist(page: Path) -> None:
     named = [path or module.replace(".", "/") + ".py" for path, module in NAMED.findall(page.read_text(encoding="utf-8"))]
     assert not [path for path in named if not any((place / path).exists() for place in PLACES)]

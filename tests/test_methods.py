@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from tables import each_row
 
 from cirf import methods, tasks
 from cirf.errors import CirfError
@@ -55,7 +56,7 @@ def test_a_prompt_does_not_depend_on_answer_or_rationale(case: tuple[Task, Probl
         assert problem.question in asked and all(choice in asked for choice in problem.choices or ()), name
 
 
-@pytest.mark.parametrize("name", methods.names())
+@each_row("name", methods.names())
 def test_every_registered_task_renders_its_real_problems_without_the_answer(name: str) -> None:
     method = methods.get(name, recipe())
     for task in map(tasks.get, tasks.names()):
@@ -147,7 +148,7 @@ def test_of_untaught_prose_all_is_read_so_that_a_heading_is_no_answer() -> None:
         assert task.parse(method.read(said)[1], problem) == "72", said
 
 
-@pytest.mark.parametrize("name", methods.names())
+@each_row("name", methods.names())
 def test_a_method_is_either_trained_or_refuses_to_teach(name: str) -> None:
     method = methods.get(name, recipe())
     assert method.name == name and method.summary

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import tinyrun
+from tables import each_row
 
 from cirf import methods
 from cirf.evaluation.probes import Prober
@@ -31,7 +32,7 @@ def run(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory) ->
     return folder / "run"
 
 
-@pytest.mark.parametrize("name", methods.names())
+@each_row("name", methods.names())
 def test_whatever_begins_otherwise_or_writes_a_trace_can_be_probed(name: str) -> None:
     recipe = Recipe.model_validate({"name": "r", "problems": {"tasks": [{"task": "gsm8k"}]}, "methods": [name]})
     method = methods.get(name, recipe)

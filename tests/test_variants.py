@@ -14,6 +14,7 @@ import tinyrun
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tables import each_row
 
 from cirf import methods
 from cirf.cpu import linear as products
@@ -174,7 +175,7 @@ def test_a_variant_of_a_pruned_method_is_pruned_as_that_is() -> None:
     assert rules[0] != compress.rule(made.compression, methods.get("x", made)) == {"gamma": 0.1}
 
 
-@pytest.mark.parametrize("name", methods.names())
+@each_row("name", methods.names())
 def test_every_preset_and_default_is_one_that_its_method_takes(name: str) -> None:
     made = methods.named(name)
     for preset in made.presets:
@@ -194,7 +195,7 @@ def shown(*arguments: str) -> Any:
     return json.loads(said.out)
 
 
-@pytest.mark.parametrize("name", methods.names())
+@each_row("name", methods.names())
 def test_the_command_shows_a_methods_settings_and_presets(name: str) -> None:
     details, made = shown(name), methods.named(name)
     assert (details["name"], details["summary"], details["trained"]) == (name, made.summary, made.trained)

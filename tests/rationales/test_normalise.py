@@ -7,6 +7,7 @@ import re
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tables import each_row
 
 from cirf.text.normalise import normalise
 from cirf.text.subjects import subjects, with_next_subject
@@ -21,7 +22,7 @@ PIECES = [
 texts = st.one_of(st.text(max_size=60), st.lists(st.sampled_from(PIECES), max_size=30).map("".join))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("raw", "plain"),
     [
         ("### Step 2: **Add** them", "Step 2: Add them"),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from faulty import Server, serve
+from tables import each_row
 
 from cirf.rationales.collect import collect, gather
 from cirf.rationales.segmentation import cut_all
@@ -63,7 +64,7 @@ UNMARKED = (
 )
 
 
-@pytest.mark.parametrize("marks", MARKS)
+@each_row("marks", MARKS)
 def test_marks_of_thoughts_are_in_no_rationale(marks: str) -> None:
     def said(rest: str) -> str:
         return rationale_of(marks.format(thought=THOUGHT, rest=rest))

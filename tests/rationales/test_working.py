@@ -11,6 +11,7 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import each_row
 
 from cirf.lm.decoding.calculator import closing
 from cirf.rationales.results import with_unit, working
@@ -55,7 +56,7 @@ STEPS = [
 ]
 
 
-@pytest.mark.parametrize(("number", "step", "expected"), STEPS)
+@each_row(("number", "step", "expected"), STEPS)
 def test_working(number: str, step: str, expected: str) -> None:
     assert working(number, step) == expected
 
@@ -243,12 +244,12 @@ LEFT = [
 ]
 
 
-@pytest.mark.parametrize("text", READ)
+@each_row("text", READ)
 def test_what_is_plain_is_read(text: str) -> None:
     assert closing(text)[:1] == [Fraction(READ[text])]
 
 
-@pytest.mark.parametrize("text", LEFT)
+@each_row("text", LEFT)
 def test_what_may_be_something_else_is_left(text: str) -> None:
     assert closing(text) == []
 

@@ -12,6 +12,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tables import each_row
 
 from cirf.commands.run import absolute
 from cirf.endpoints.requests import read_template
@@ -39,7 +40,7 @@ def test_a_recipe_reads_with_defaults_where_it_is_silent() -> None:
     assert recipe.seed == 1
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("lines", "message"),
     [
         (

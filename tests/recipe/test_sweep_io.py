@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import each_row
 
 from cirf.errors import CirfError
 from cirf.recipe import load as recipe_io
@@ -85,7 +86,7 @@ def test_one_point_is_what_a_recipe_with_these_overrides_is() -> None:
     assert found.recipe == recipe_io.parse(text, sets=sets)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "message"),
     [
         (

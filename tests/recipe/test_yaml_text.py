@@ -6,6 +6,7 @@ import pytest
 import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tables import each_row
 
 from cirf.recipe.yaml import YamlError, inline, parse, scalar, write
 
@@ -16,7 +17,7 @@ SCALARS = st.one_of(
 )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "value"),
     [
         ("2e-5", 2e-5),

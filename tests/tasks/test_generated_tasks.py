@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tables import each_row
 
 from cirf.errors import CirfError
 from cirf.recipe.schema import Problems
@@ -245,7 +246,7 @@ def test_scienceqa_says_its_context_and_leaves_pictures_out() -> None:
             read("scienceqa", question="Which?", choices=["a", "b"], answer=wrong, hint="")
 
 
-@pytest.mark.parametrize("subset", SUBSETS)
+@each_row("subset", SUBSETS)
 def test_bbh_answers_by_subset(subset: str) -> None:
     kind = KINDS.get(subset, "option")
     task = get("bbh")

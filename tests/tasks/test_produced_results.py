@@ -8,6 +8,7 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import each_row
 
 from cirf.records import Problem
 from cirf.tasks.steps import produced
@@ -200,7 +201,7 @@ STATES = [
 ]
 
 
-@pytest.mark.parametrize(("step", "result", "problem"), STATES)
+@each_row(("step", "result", "problem"), STATES)
 def test_states(step: str, result: str, problem: Problem) -> None:
     assert produced(step, problem, ()) == result
 
@@ -311,7 +312,7 @@ TARGET = Problem("p", "t", "Which is its target?", "B", choices=("ACE", "COX", "
 BORN = Problem("p", "t", "Eve was born in Cairo. Later Eve moved away.\n\nWhere was the baker Eve born?", "Cairo")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("step", "result", "problem"),
     [
         ("75 minutes is 1 h 15 min.", "1 h 15 min", TRAIN),

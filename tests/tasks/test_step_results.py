@@ -7,6 +7,7 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import each_row
 
 from cirf.rationales.results import working
 from cirf.records import Problem
@@ -76,7 +77,7 @@ ARITHMETIC = [
 ]
 
 
-@pytest.mark.parametrize(("segment", "expected"), ARITHMETIC)
+@each_row(("segment", "expected"), ARITHMETIC)
 def test_arithmetic(segment: str, expected: str) -> None:
     assert calculated(segment, SUM, ()) == expected
 
