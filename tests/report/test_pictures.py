@@ -4,6 +4,7 @@ import copy
 import re
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
+from functools import cache, partial
 from itertools import combinations
 
 import pytest
@@ -24,21 +25,33 @@ def texts(svg):
     return ["".join(text.itertext()) for text in ElementTree.fromstring(svg).iter(f"{SVG}text")]
 
 
-@pytest.mark.parametrize(
-    "draw", [lambda d: pareto_svg(d, "latency"), lambda d: pareto_svg(d, "tokens"), training_svg, codebook_svg]
-)
-def test_pictures_are_svg_with_a_description_and_the_same_every_time(data, draw):
-    svg = draw(data)
+DRAW = {
+    "latency": partial(pareto_svg, axis="latency"),
+    "tokens": partial(pareto_svg, axis="tokens"),
+    "training": training_svg,
+    "codebook": codebook_svg,
+}
+
+
+@pytest.fixture(scope="module")
+def drawn(data):
+    """The pictures of the run by name, each drawn once."""
+    return cache(lambda name: DRAW[name](data))
+
+
+@pytest.mark.parametrize("name", DRAW)
+def test_pictures_are_svg_with_a_description_and_the_same_every_time(data, drawn, name):
+    svg = drawn(name)
     root = ElementTree.fromstring(svg)
     assert root.tag == f"{SVG}svg" and root.get("role") in ("img", "group") and len(root.get("aria-label")) > 30
     assert root.get("viewBox") and root.get("width") is None
-    assert draw(copy.deepcopy(data)) == svg
+    assert DRAW[name](copy.deepcopy(data)) == svg
     assert "<dc:date>" not in svg and "metadata" not in svg
 
 
-def test_every_point_is_labelled_once(data):
+def test_every_point_is_labelled_once(drawn):
     for axis in ("latency", "tokens"):
-        found = texts(pareto_svg(data, axis))
+        found = texts(drawn(axis))
         for title in ("CIRF", "CoT, untrained", "Direct, fine-tuned", "CoT, fine-tuned"):
             assert found.count(title) == 1
 
@@ -63,8 +76,8 @@ def points(svg):
     return [part for part in ElementTree.fromstring(svg).iter(f"{SVG}g") if part.get("class") == "mark point"]
 
 
-def test_points_show_their_numbers_to_mouse_and_keyboard(data):
-    svg = pareto_svg(data, "latency")
+def test_points_show_their_numbers_to_mouse_and_keyboard(data, drawn):
+    svg = drawn("latency")
     assert ElementTree.fromstring(svg).get("role") == "group"
     assert sorted(point.get("data-method") for point in points(svg)) == sorted(data["methods"])
     for point in points(svg):
@@ -100,8 +113,8 @@ def test_of_many_methods_the_front_and_the_baseline_are_named(data):
     assert ">method_9<" not in pareto_svg({"methods": other, "latency": data["latency"]})
 
 
-def test_colours_become_the_page_s(data):
-    svg = pareto_svg(data, "tokens")
+def test_colours_become_the_page_s(drawn):
+    svg = drawn("tokens")
     found = themed(svg, {style("cot", []).colour: "--mine"})
     assert (
         f"var(--mine, {style('cot', []).colour})" in found and "var(--soft, #565d6d)" in found and "var(--card, #ffffff)" in found
