@@ -103,8 +103,10 @@ KEYS: dict[str, Any] = {
 def run(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sim_cot")
     rows = tinyrun.write_jsonl(folder / "train.jsonl", tinyrun.sums(24))
-    said = tinyrun.cirf("run", workshop.recipe(folder / "r.yaml", train=rows, **KEYS), "--out", folder / "run")
-    assert said.code == 0, said.err
+    recipe = workshop.recipe(folder / "r.yaml", train=rows, **KEYS)
+    for until in ("models", "evaluation/further"):
+        said = tinyrun.cirf("run", recipe, "--out", folder / "run", "--until", until)
+        assert said.code == 0, said.err
     return folder / "run"
 
 

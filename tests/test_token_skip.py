@@ -77,7 +77,8 @@ def test_settings_that_cannot_be_meant_are_refused(settings: dict[str, Any], sai
 
 @pytest.fixture(scope="module")
 def run(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run with rules, a sweep of the ratio by one model, chance, a classifier, and everything at ratio 1."""
+    """A run with rules, a sweep of the ratio by one model, chance, a classifier, and everything at ratio 1: the rows of all, and
+    of some the model and its answers."""
     folder = tmp_path_factory.mktemp("skip")
     other = str(tinyrun.write_classifier(folder / "other", "bert"))
     by: dict[str, dict[str, Any]] = {
@@ -89,9 +90,12 @@ def run(workshop: tinyrun.Workshop, tmp_path_factory: pytest.TempPathFactory) ->
     }
     variants = {name: {"method": "token_skip", **variant} for name, variant in by.items()}
     recipe = workshop.recipe(folder / "r.yaml", methods=[*by, "sft_cot"], variants=variants, evaluate__latency_questions=0)
-    said = tinyrun.cirf("run", recipe, "--out", folder / "run")
-    assert said.code == 0, said.err
-    assert "prepared/rules: share of the tokens left by rules: 1.00 for 1.0, " in said.err
+    log = ""
+    for until in ("prepared", "models/rules", "evaluation/whole", "evaluation/sft_cot"):
+        said = tinyrun.cirf("run", recipe, "--out", folder / "run", "--until", until)
+        assert said.code == 0, said.err
+        log += said.err
+    assert "prepared/rules: share of the tokens left by rules: 1.00 for 1.0, " in log
     return folder / "run"
 
 
