@@ -243,6 +243,16 @@ def test_what_the_last_step_says_makes_no_list_after_it_the_steps(own: str) -> N
     assert len(found) == 3 and found[:2] == DONE[:2]
 
 
+def test_what_introduces_a_formula_or_names_an_option_is_one_step() -> None:
+    assert segment("The speed is\n\\[ v = 3 * 4 = 12 \\]\nSo it is 12.", "auto").segments == (
+        "The speed is\nv = 3 * 4 = 12",
+        "So it is 12.",
+    )
+    parts = segment("It is hot. The answer is B. Tea.", "auto", ("Ice", "Tea")).segments
+    assert parts == ("It is hot.", "The answer is B. Tea.")
+    assert segment("7 / 2 = 3.5\n#### 3.5", "auto").segments == ("7 / 2 = 3.5",)  # no step that is numbered 3
+
+
 def test_differences_are_no_marks() -> None:
     assert segment("1 - 0 = 1\n2 - 1 = 1\n\n3 - x = 1", "auto").segments == ("1 - 0 = 1", "2 - 1 = 1", "3 - x = 1")
 

@@ -60,6 +60,8 @@ NUMBERS = [
     ("Die richtige Antwort lautet 5.", "5"),
     ("Ответ: 12 рублей", "12"),
     ("٥٨", "58"),
+    ("The answer is negative three.", "-3"),
+    ("Minus twenty-one", "-21"),
     ("The answer is $1.5M.", "1500000"),
     ("The answer is 7, by model-12k.", "7"),
     ("5m", "5"),
@@ -167,6 +169,10 @@ OPTIONS = [
     ("It is not the floor.", CHOICES, None),
     ("It could be the roof or the floor.", CHOICES, None),
     ("A. roof - while one can stand there", CHOICES, "A"),
+    ("The answer is B) 12.", ("12", "18"), None),
+    ("The answer is B) 18.", ("12", "18"), "B"),
+    ("\u56e0\u6b64\u9009B\u3002", ("\u7532", "\u4e59"), "B"),
+    ("\u6240\u4ee5\u662f\u4e59\u3002", ("\u7532", "\u4e59"), "B"),
     ("First A. roof is looked at, then B. room", CHOICES, None),
     ("A", FRUIT, "A"),
     ("an apple", FRUIT, "A"),
@@ -538,7 +544,7 @@ def test_a_verdict_names_its_letter(letter: str, frame: str) -> None:
     ("ours", "theirs"),
     [
         ("C++", "C"), ("C#", "C"), ("x + 1", "x - 1"), ("-5 degrees", "5 degrees"), ("$5", "5%"), ("3.5", "3 5"), ("a-b", "a+b"),
-        ("} >", "> )"), ("1/2", "1 2"), ("x", "-x"),
+        ("} >", "> )"), ("1/2", "1 2"), ("x", "-x"), ("A", "A, C"), ("Bo, Ann", "Ann, Bo"), ("12", "12 Angry Men"),
     ],
 )  # fmt: skip
 def test_signs_that_mean_something_distinguish_texts(ours: str, theirs: str) -> None:
@@ -549,6 +555,7 @@ def test_signs_that_mean_something_distinguish_texts(ours: str, theirs: str) -> 
     ("ours", "theirs"),
     [
         ("The well-known", "the well known."), ("x + 1", "x+1"), ("x - 1", "x\u22121"), ("O\u2019Brien", "O'Brien"),
+        ("A and C", "A, C"), ("C, A", "A, C"), ("salt and pepper", "salt, pepper"), ("6", "6\u652f"), ("3/4", "3/4 cup"),
         ("1,000 people", "1000 people"), ("**Paris**", "paris"), ("red, blue", "red blue"), ("\u201cParis\u201d", "Paris"),
     ],
 )  # fmt: skip

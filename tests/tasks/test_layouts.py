@@ -67,6 +67,17 @@ LAYOUTS: list[dict[str, Any]] = [
     {"question": ASKED, "answer": 28, "responses": ["I guess 5.\n#### 5", TARGETS[1]]},
     {"question": ASKED, "answer": 28, "steps": WORK},
     {"Q": ASKED, "A": 28, "why": WORK},
+    {"Frage": ASKED, "Antwort": "28", "Begr\u00fcndung": WORK},
+    {"pregunta": ASKED, "respuesta": "28", "razonamiento": WORK},
+    {"question": ASKED, "r\u00e9ponse": "28", "raisonnement": WORK},
+    {"\u95ee\u9898": ASKED, "\u7b54\u6848": 28, "\u89e3\u6790": WORK},
+    {
+        "\u0432\u043e\u043f\u0440\u043e\u0441": ASKED,
+        "\u043e\u0442\u0432\u0435\u0442": 28,
+        "\u0440\u0435\u0448\u0435\u043d\u0438\u0435": WORK,
+    },
+    {"q_text": ASKED, "q_ans": "28", "taskB": WORK},
+    {"problem": ASKED, "generation": TARGETS[6], "expected_answer": "28"},
     {"question": ASKED, "answer": "28", "rationale": WORK},
     {"question": ASKED, "answer": "28", "steps": list(STEPS)},
     {"question": ASKED, "answer": 28, "cot": WORK},
@@ -200,6 +211,15 @@ def test_numbers_of_labels_without_names_get_a_note(tmp_path: Path) -> None:
     assert note.startswith("the answers are numbers of labels")
 
 
+def test_two_texts_are_a_question_and_labels_an_answer() -> None:
+    pair = {"Sentence1": "Dogs run.", "Sentence2": "Dogs sleep.", "gold_label": "contradiction", "Explanation_1": "They run."}
+    row = plain_row(pair, "here")
+    assert (row["question"], row["answer"]) == ("Sentence 1: Dogs run.\nSentence 2: Dogs sleep.", "contradiction")
+    row = plain_row({"premises": ["Bo is red.", "Red is warm."], "conclusion": "Bo is warm.", "label": "True"}, "here")
+    assert row["question"] == "Premises: Bo is red.\nRed is warm.\nConclusion: Bo is warm."
+    assert plain_row({"text": "It crashes, give it back.", "labels": ["bug", "refund"]}, "here")["answer"] == "bug, refund"
+
+
 def test_where_a_rationale_follows_the_thoughts_it_is_the_rationale(tmp_path: Path) -> None:
     _, problems = read(tmp_path, {"prompt": ASKED, "completion": f"<think>Hm, 9? No.</think>{WORK}\n#### 28"})
     (found,) = gather(problems, schema.Rationales(), None, {"": build_task_of(tmp_path)}).rationales
@@ -240,6 +260,8 @@ def test_answers_that_only_look_like_layouts_stay_as_they_are() -> None:
         ("**Total:** $32 - $4 = **$28**", "28"),
         ("Output:\n```\n[1, 2]\n```", "[1, 2]"),
         ("**Conclusion:** False", "False"),
+        ("Score: 4", "4"),
+        ("Therefore the correct choice is **B**.", "B"),
         ("So she gives 4 of 32 away.", None),
         ("Finally, subtract 4.", None),
         ("So it is more than 4.", None),
@@ -677,7 +699,8 @@ def test_columns_may_lead_into_objects_and_lists(tmp_path: Path) -> None:
     ):
         read(tmp_path, {"question": {"asked": ASKED, "n": 1}, "answer": 7})
     with pytest.raises(CirfError, match=r"answer is a list, .*; write it as one text"):
-        read(tmp_path, {"question": ASKED, "answer": [1, 2]})
+        read(tmp_path, {"question": ASKED, "answer": ["one", "two"]})
+    assert read(tmp_path, {"question": ASKED, "answer": [1, 2.5]})[1][0].answer == "[1, 2.5]"
 
 
 def test_a_column_may_come_before_the_question(tmp_path: Path) -> None:

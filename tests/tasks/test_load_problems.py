@@ -158,6 +158,13 @@ def test_the_same_question_with_other_options_is_not_twice(mirror: Path) -> None
     assert [p.id for p in loaded.train] == ["commonsense_qa/train/0", "commonsense_qa/train/1"]
 
 
+def test_rows_of_one_question_with_other_options_are_questions_of_their_own(tmp_path: Path) -> None:
+    rows = [{"question": "Which is right?", "choices": [f"x{n}", f"y{n}"][:: 1 - 2 * (n % 2)], "answer": "A"} for n in range(10)]
+    own = write(tmp_path / "own.jsonl", [*rows, rows[0] | {"choices": ["y0", "x0"], "answer": "B"}])
+    loaded = load(None, {"task": "jsonl", "train_file": str(own), "test": 2}, validation=0.0)
+    assert (len(loaded.train), len(loaded.test["jsonl"])) == (8, 2) and not loaded.report["leaks"]
+
+
 def test_duplicate_ids_in_a_published_data_set_give_way_to_row_numbers(mirror: Path) -> None:
     rows = [
         {"id": "same", "question": f"Where {n}?", "choices": {"label": ["A", "B"], "text": ["x", "y"]}, "answerKey": "A"}

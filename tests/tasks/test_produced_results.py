@@ -198,6 +198,12 @@ STATES = [
     ("The reviewer is satisfied with the outcome.", "satisfied with the outcome", WHO),
     ("Dan served as Chief of Protocol of the United States.", "Chief of Protocol", WHO),
     ("Nia docks before Ava.", "Nia before Ava", WHO),
+    ("coin: idle -> ready", "ready", WHO),
+    ("xs is [3, 5, 8].", "[3, 5, 8]", WHO),
+    ("The reverse turns it to 'cba'.", "cba", WHO),
+    ("The key finding is that the lung is full of water.", "full of water", WHO),
+    ("It requires entry into a building with tools.", "", WHO),
+    ("The owner of the cup is Eve.", "Eve", WHO),
 ]
 
 
@@ -458,6 +464,8 @@ def test_an_option_is_named_in_any_form(step: str, result: str, problem: Problem
     ("step", "result", "problem"),
     [
         ("8 days after Monday is Tuesday.", "Tuesday", dataclasses.replace(WHO, answer="Tuesday")),
+        ("The last sentence says that it makes bicycles.", "bicycles", dataclasses.replace(WHO, answer="bicycles")),
+        ("Therefore the correct answers are A and C.", "A, C", dataclasses.replace(WHO, answer="A, C")),
         ("The passage says that Eve was born in Cairo.", "Cairo", BORN),
         ("It also says that Eve became a baker.", "baker", dataclasses.replace(BORN, question="P.\n\nWhere was Eve born?")),
     ],

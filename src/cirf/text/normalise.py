@@ -16,6 +16,7 @@ Numbered items of a list within an item stay indented, by two spaces. Ordinal ma
 inside ``<<...>>`` and in the code of drawings (``[asy]``).
 """
 
+import html
 import re
 from typing import Literal
 
@@ -24,6 +25,7 @@ Annotations = Literal["drop", "keep"]
 _ANNOTATION = re.compile(r"<<[^<>\n]*>>")
 _INVISIBLE = re.compile("[\u200b\u200c\u200d\u2060\ufeff]")
 _NEWLINE = re.compile(r"\r\n?|[\x0b\x0c\x85\u2028\u2029]|</?(?:br|p|li|ul|ol|div|step\b[^<>\n]*) ?/?>")
+_ENTITY = re.compile(r"&(?:times|minus|divide|nbsp|lt|gt|le|ge|ne|amp|quot|deg|pi|euro|pound);")
 _INLINE_TAG = re.compile(r"<(b|strong|i|em|u)>([^<>\n]*)</\1>")
 _WRITTEN_NEWLINE = re.compile(r"(?<!\\)\\n(?=[A-Z0-9*#\s(-]|\\n|$)(?![LRV])")  # a newline escaped twice; not \nLeftarrow
 _WRITTEN_STEP = re.compile(r"\\n(?:Step\b|\d{1,2}[.):])")
@@ -98,7 +100,7 @@ _SIMPLE = re.compile(r"[\w.,$%√°]+")
 _PASSES = 100  # a bound on time: each pass removes one layer of nested marks
 
 # Patterns that a pass could change; most short texts have none, and testing once is cheaper than substituting.
-_ACTIVE = r"[^\n -~]|[\\_`]|\{,|\*[*A-Za-z\"'(]|\$[^$\n]*\$|^[-*#> ]| $|  |===|--\||\[asy|</?\w{1,6}[ />]|\n{3}"
+_ACTIVE = r"[^\n -~]|[\\_`]|\{,|\*[*A-Za-z\"'(]|\$[^$\n]*\$|^[-*#> ]| $|  |===|--\||\[asy|</?\w{1,6}[ />]|\n{3}|&\w{2,6};"
 _ACTIVE_FOR = {"keep": re.compile(_ACTIVE, re.M), "drop": re.compile(_ACTIVE + "|<<", re.M)}
 
 
@@ -121,6 +123,7 @@ def _once(text: str, annotations: Annotations) -> str:
     text = _NEWLINE.sub("\n", _INVISIBLE.sub("", text))
     if "\n" not in text and (len(_WRITTEN_NEWLINE.findall(text)) > 1 or _WRITTEN_STEP.search(text)):  # a single one may be code
         text = _WRITTEN_NEWLINE.sub("\n", text)
+    text = _ENTITY.sub(lambda entity: html.unescape(entity[0]), text)
     if annotations == "drop":
         text = _ANNOTATION.sub("", text)
     text = _inner_items(text)

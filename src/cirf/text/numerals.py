@@ -65,6 +65,7 @@ _LATEX: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     )
 )
 _EMPHASIS = re.compile(r"\*\*|__|`")
+_RUPEES = re.compile(r"\bRs\s?\.?\s?(?=\d)")
 
 UNREAD = "\ufffd"  # the replacement by `plain_numbers` of a number that is not read
 _RUN = re.compile(r"(?<![0-9])[0-9]++(?:[.,'’_٬٫，][0-9]++)+")
@@ -103,7 +104,7 @@ def plain(text: str) -> str:
     if "\\" in text or "{,}" in text:
         for pattern, by in _LATEX:
             text = pattern.sub(by, text)
-    return _EMPHASIS.sub("", text)
+    return _RUPEES.sub("₹", _EMPHASIS.sub("", text))
 
 
 def plain_numbers(text: str, answer: bool = False) -> str:

@@ -19,12 +19,12 @@ _OPENER = re.compile(
     r"Each|Now|Next|Finally|Because|Also|Both|All|Only|Among|From|His|Her|Its|Their)\b"
 )
 _INITIAL = r"(?<= [A-Z]\.)(?<!\bis [A-Z]\.)(?<!\b(?:option|choice|answer) [A-Z]\.)"
-BETWEEN_SENTENCES = re.compile(rf"(?<=[.!?])(?!{_INITIAL}\s+(?!{_OPENER.pattern})[A-Z])\s+|\n+")
+BETWEEN_SENTENCES = re.compile(rf"(?<=[.!?])(?<!\bRs\.)(?!{_INITIAL}\s+(?!{_OPENER.pattern})[A-Z])\s+|\n+")
 """Between two sentences, also where the second opens in lower case; not within ``Philip K. Dick``."""
 _INITIALS = re.compile(r"(?:[A-Za-z]\.)+[A-Za-z]")  # e.g, i.e, p.m, U.S: the last stop is the match's own
 _NEVER = _words("mr mrs ms dr prof st mt jr sr vs etc e.g i.e cf approx ca dept gen gov hon rev capt col lt sgt messrs")
 _BEFORE_NUMBER = _words(
-    "no nos fig figs eq eqs ex p pp vol ch sec art nr ref tab pg jan feb mar apr jun jul aug sep sept oct nov dec"
+    "no nos fig figs eq eqs ex p pp vol ch sec art nr ref tab pg jan feb mar apr jun jul aug sep sept oct nov dec rs"
 )
 _UNITS = _words("in ft oz lb lbs hr hrs min mins sec secs cm mm km kg qt pt gal yd yds mi mph am pm a.m p.m")
 _LABELLED = _words("option choice answer plan type class group team part case grade vitamin letter is or and be")

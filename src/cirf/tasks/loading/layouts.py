@@ -50,6 +50,8 @@ _ANSWERS = (
     *("answer_idx", "answer_index", "correct_idx", "correct_index", "correct_answer_index", "correct_choice"),
     *("answers", "exe_ans", "gold_answer", "reference_answer", "expected_output", "ideal", "labels"),
 )
+_LAST_RESORT = ("verdict", "stance", "sentiment", "category", "class", "intent", "emotion", "diagnosis", "rating", "score")
+"""Columns that are the answer where no other has it, nor a text."""
 _RATIONALES = (
     *("cot", "reasoning_content", "reasoning", "explanation", "chain_of_thought", "thinking", "thought", "long_answer", "exp"),
     *("reason", "justification", "reasoning_steps", "solution_steps", "reasoning_trace", "thought_process", "thoughts"),
@@ -67,7 +69,8 @@ _FIELDS = ("question", "answer", "rationale", "choices", "options", "id")
 _PAIRS = (("premise", "hypothesis"), ("premises", "conclusion"), ("sentence1", "sentence2"), ("question1", "question2"))
 _TURNS = ("messages", "conversations", "conversation", "contents", "dialog", "dialogue", "turns")
 _SYSTEM = ("system", "system_prompt", "system_instruction")
-_NAMES = (*_FIELDS, *_QUESTIONS, *_CONTEXTS, *_REPORT, *_TARGETS, *_ANSWERS, *_RATIONALES, *_STEPS, *_TURNS, *_SYSTEM, "program")
+_NAMES = (*_FIELDS, *_QUESTIONS, *_CONTEXTS, *_REPORT, *_TARGETS, *_ANSWERS, *_RATIONALES, *_STEPS, *_TURNS, *_SYSTEM)
+_NAMES = (*_NAMES, *_LAST_RESORT, "program")
 _KNOWN = {name.replace("_", ""): name for name in (*_NAMES, *(name for pair in _PAIRS for name in pair))}
 _ELSEWHERE = {  # in other languages, and ECQA's
     "question": "frage aufgabe pregunta pergunta domanda вопрос задача 问题 题目 題目 質問 問題 질문 문제 qtext",
@@ -129,6 +132,8 @@ def plain_row(
         row["rationale"], row["answer"] = split_answer(row["answer"])
     elif row.get("answer") is None and is_text(row.get("rationale")) and all(found := split_answer(row["rationale"])):
         row["rationale"], row["answer"] = found
+    elif row.get("answer") is None and (found := next((row[n] for n in _LAST_RESORT if _is_value(row.get(n))), None)) is not None:
+        row["answer"] = found
     if row.get("rationale", "") is None:
         del row["rationale"]
     for field in ("question", "answer") if answered else ():
@@ -204,7 +209,14 @@ def _flat(value: Any) -> str | None:
     if isinstance(value, Mapping):
         pairs: list[Any] = [value.get("title"), value.get("sentences")]
         titled = all(isinstance(each, list) for each in pairs) and len(pairs[0]) == len(pairs[1])
-        value = list(map(list, zip(*pairs, strict=True))) if titled else value.get("contexts")
+        tabled = isinstance(value.get("header"), list) and isinstance(value.get("rows"), list)
+        value = (
+            list(map(list, zip(*pairs, strict=True)))
+            if titled
+            else value.get("contexts")
+            if not tabled
+            else [value["header"], *value["rows"]]
+        )
     if isinstance(value, list) and value and all(isinstance(each, list) and each for each in value):
         titled = all(len(each) == 2 and isinstance(each[1], list) for each in value)
         value = [
@@ -217,8 +229,8 @@ def _flat(value: Any) -> str | None:
 def _lines(value: Any) -> str | None:
     """A list as lines, be it of texts or of objects with texts (``{"step": 1, "thought": ...}``), or an object that numbers its
     texts (``step_1``, ``step_2``); ``None`` of anything else."""
-    if isinstance(value, Mapping) and all(str(name)[-1:].isdigit() for name in value):
-        value = list(value.values())
+    if isinstance(value, Mapping):
+        value = list(value.values()) if all(str(name)[-1:].isdigit() for name in value) else value.get("steps")
     if not isinstance(value, list):
         return None
     lines = [_said(each) if isinstance(each, Mapping) else each.strip() for each in value if isinstance(each, (str, Mapping))]

@@ -12,7 +12,7 @@ from fractions import Fraction
 from cirf.tasks.parsing.anchors import ENCLOSED, SENTENCE_END, anchors, first_sentence, last_sentence, states_answer_only
 from cirf.tasks.parsing.numeric import number_value, parse_number
 from cirf.tasks.parsing.options import CHOICE_IS, IS_RIGHT
-from cirf.tasks.parsing.texts import bare_quantity, tidy
+from cirf.tasks.parsing.texts import BLOCK, bare_quantity, tidy
 from cirf.tasks.parsing.thoughts import split_thoughts, unwrapped
 from cirf.tasks.steps.calculations import CONCLUDES, in_words, numbers_in, worked_out
 from cirf.text.normalise import normalise
@@ -35,6 +35,9 @@ _LABEL = re.compile(
 )
 _HEADING = re.compile(r"\b(?:answer|conclusion|summary|result)(?:\s+is)?\W*$", re.I)
 _BOLD = re.compile(r"\*\*([^*\n]+)\*\*")
+_IS_BOLD = re.compile(
+    r"(?:\b(?:is|are|was|were|be|costs?|equals|has|have|takes?)|[=:])\s\$?\*\*([^*\n]{1,60})\*\*[^\w*]*\Z", re.I
+)
 _MARKED_END = re.compile(r"(?:\*\*|`)([^*`\n]+)(?:\*\*|`)[\s.!]*\Z")
 _ALONE_AT_END = re.compile(  # a last paragraph that is an answer and nothing else
     r"(?<=\S)[ \t]*\n[ \t]*\n\s{0,20}(?:\*\*((?!(?:note|final|answer|solution|conclusion|explanation)\b)[^*\n:]{1,40}?)\*\*"
@@ -54,9 +57,14 @@ _CLAUSE = re.compile(r"that\s", re.I)
 _EXPLAINS = 3  # words behind a yes or no that explain it, and do not go on with a title
 _WORD = re.compile(r"[^\W_]+")
 _SECOND_VERDICT = re.compile(r"\b(?:yes|no|true|false)\b", re.I)
-_SENTENCE = re.compile(r"(?:[^\W_]\S*\s+){2}.*[.!*]\s*", re.S)
+_SENTENCE = re.compile(r"(?:\S+\s+){2}.*[.!*]\s*", re.S)
 _MORE_THAN_A_NUMBER = re.compile(  # a date or a time of day
     r"\d\s?[ap]\.?m\b|\b(?:january|february|march|april|may|june|july|august|september|october|november|december)\b", re.I
+)
+_COURTESY = re.compile(
+    r"(?:(?<=[.!?*}\])`])|\A)\s*(?:please\s+)?(?:let me know (?:if|whether)|(?:i )?hope (?:this|that|it) helps|feel free to"
+    r"|if you (?:have|need) (?:any|more|other|further))\b[^\n]*\s*\Z",
+    re.I,
 )
 _ENDS = re.compile(r"(?:\s*(?:<\|(?:im_end|eot_id|end|endoftext|end_of_text)\|>|<end_of_turn>|<(?:/s|eos)>))+\s*\Z")
 _CALL = re.compile(r"\s*(add|subtract|multiply|divide|exp|greater)\(([^(),]+),([^(),]+)\)\s*(?:,|$)")
@@ -64,14 +72,16 @@ _SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/", "exp": "^
 
 
 def ended(text: str) -> str:
-    """A text without the marks that end a model's turn."""
-    return _ENDS.sub("", text)
+    """A text without the marks that end a model's turn, and without a closing phrase (*Let me know if you have questions!*)."""
+    return _COURTESY.sub("", _ENDS.sub("", text))
 
 
 def split_answer(text: str) -> tuple[str | None, str | None]:
     """The rationale and the answer of a text that holds both; ``None`` for a missing one."""
     thought, said = split_thoughts(text := ended(text))
     rest = unwrapped(said)
+    if block := BLOCK.fullmatch(rest.strip()):
+        return thought or None, block["code"] or rest.strip()
     tagged = rest != said.strip()
     for extra in ((), (CHOICE_IS, IS_RIGHT)):
         summary = [tidy(text if kind in ENCLOSED else first_sentence(text).rstrip("! *")) for kind, text in anchors(rest, *extra)]
@@ -129,7 +139,8 @@ def _concluded(text: str) -> str | None:
     lines = [line for line in normalise(text).split("\n") if line.strip()]
     last = plain_numbers(last_sentence(lines[-1])) if lines else ""
     if not (CONCLUDES.match(last) or (len(lines) > 1 and _HEADING.search(lines[-2]))):
-        return None
+        bold = _IS_BOLD.search(last_sentence(text))  # "The price is **$17**."
+        return tidy(bold[1].rstrip("!")) if bold else None
     unsettled = _SUM.search(last.rpartition("=")[2]) or _SEVERAL.search(last) if "=" in last else _NO_RESULT.search(last)
     if unsettled:
         return None

@@ -160,7 +160,7 @@ def same_latex(parsed: str, gold: str) -> bool:
 def normal_latex(text: str) -> str:
     """One canonical spelling of formulas that look the same on paper."""
     text = (
-        re.sub(r"[−–﹣－]", "-", tidy_latex(text))
+        re.sub(r"√\s?(\d+(?:\.\d+)?)|√\s?\(([^()]*)\)", r"\\sqrt{\1\2}", re.sub(r"[−–﹣－]", "-", tidy_latex(text)))
         .replace("\\\\", "\0")
         .replace("{,}", ",")
         .replace("√", r"\sqrt")

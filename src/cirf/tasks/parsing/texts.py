@@ -6,6 +6,7 @@ from fractions import Fraction
 
 from cirf.tasks.parsing.anchors import ENCLOSED, anchors, first_sentence
 from cirf.tasks.parsing.numeric import number_value
+from cirf.text.normalise import normalise
 from cirf.text.numerals import plain, word_value
 
 _APOSTROPHES = re.compile(r"['\u2019]")
@@ -52,14 +53,26 @@ def bare_quantity(text: str) -> str:
     return text if found is None or not (found["unit"] or found["before"]) or "percent" in _unit(found) else found["number"]
 
 
-_LISTED = re.compile(r"\s*[,;&]\s*(?:and\s)?|\s+and\s+", re.I)
+BLOCK = re.compile(r"```\w*\n(?P<code>(?:(?!```).)+?)\n?```|[\[{].*[\]}]", re.S)  # code or data, and nothing else
+_LISTED = re.compile(r"\s*[,;&>→]\s*(?:and\s)?|\s+and\s+", re.I)
+_STATED = re.compile(r"[^\n.;]{1,80}?(?:\s(?:is|are|was|were)|\s?[:=])\s+(.+)", re.S)  # "The due date is May 1"
+_LEAD = re.compile(r"(?:(?:in|on|at)\s+)?(?:(?:an?|the)\s+)?(?=.)", re.I)
+_COPULA = re.compile(r"(?:です|である|입니다|이다)\W*\Z")
+_SYMBOLS = ((re.compile(r"\binfinity\b", re.I), "∞"), (re.compile(r"(?<![A-Za-z])pi\b", re.I), "π"))
 
 
 def same_text(parsed: str, gold: str) -> bool:
-    """Whether two texts are the same after ``normalise_text``, LaTeX wrapping apart, or list the same (of letters in any order),
-    or are a number with its unit and the same number without one."""
-    if normalise_text(parsed) == normalise_text(gold) or normalise_text(tidy(parsed)) == normalise_text(tidy(gold)):
-        return True
+    """Whether two texts are the same after ``normalise_text``, LaTeX, a leading article and the sentence that states it apart, or
+    list the same (of letters in any order), or are a number with its unit and the same number without one."""
+    stated = _STATED.fullmatch(parsed)
+    stated = None if re.search(r"\b(?:not|or|nor)\b|n[’']t\b", parsed, re.I) else stated
+    return _same(parsed, gold) or (stated is not None and _same(stated[1], gold))
+
+
+def _same(parsed: str, gold: str) -> bool:
+    for plainer in (str, tidy, _essence):
+        if normalise_text(plainer(parsed)) == normalise_text(plainer(gold)) != "":
+            return True
     lists = [[normalise_text(each) for each in _LISTED.split(text)] for text in (parsed, gold)]
     if len(lists[1]) > 1 and all(len(each) == 1 and each.isalpha() for each in lists[1]):
         lists = [sorted(each) for each in lists]
@@ -70,6 +83,15 @@ def same_text(parsed: str, gold: str) -> bool:
         return False
     one, other = _unit(ours), _unit(theirs)
     return one == other or (not (one and other) and "percent" not in (one, other))
+
+
+def _essence(text: str) -> str:
+    """A text without LaTeX, a leading article and a copula at its end, the same symbols for words."""
+    if "\\" in text:
+        text = re.sub(r"[$_^]", "", normalise(text))
+    for pattern, sign in _SYMBOLS:
+        text = pattern.sub(sign, text)
+    return _LEAD.sub("", _COPULA.sub("", tidy(text)), count=1)
 
 
 def _quantity(text: str) -> re.Match[str] | None:
@@ -91,7 +113,9 @@ def _unit(quantity: re.Match[str]) -> str:
 
 
 def parse_text(text: str) -> str | None:
-    """The anchored answer, else the last line; ``None`` for nothing."""
+    """The anchored answer, else all of code or data, else the last line; ``None`` for nothing."""
+    if block := BLOCK.fullmatch(text.strip()):
+        return tidy(block["code"] or text)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if not lines:
         return None

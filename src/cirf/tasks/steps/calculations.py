@@ -31,7 +31,7 @@ _EQUALS = re.compile(
     r"|\b[a-z] is\b",
     re.I,
 )
-_LEAD = re.compile(r"\s*(?:Rs\s?\.?\s?)?(?:(?:about|approximately|roughly|only|just|exactly|a total of)\s+)?", re.I)
+_LEAD = re.compile(r"\s*(?:(?:about|approximately|roughly|only|just|exactly|a total of)\s+)?", re.I)
 _UNSETTLED = re.compile(  # what follows a number that is only the first term of more
     r"(?:[ \t]*[A-Za-z]+){0,2}[ \t]*(?:[+×*/÷^]|-(?=\s|[0-9]))[ \t]*[$(]*[ \t]*(?:[0-9]|[A-Za-z](?![A-Za-z]))"
     r"|[ \t]*[+×*÷][ \t]*[A-Za-z]|[ \t]?x[ \t]?[$(]*[0-9]"
@@ -67,7 +67,7 @@ _NAMES_A_VALUE = re.compile(
     re.I,
 )
 _ENDS = re.compile(  # of a clause, after a value and its unit
-    r"(?:\s?(?!(?:more|less|fewer|times|of|and|or|to|than|while)\b)[^\W\d_][\w/·²³]*|\s?[%°€£¥][A-Z]?){0,3}"
+    r"(?:\sout\sof\s\d+)?(?:\s?(?!(?:more|less|fewer|times|of|and|or|to|than|while)\b)[^\W\d_][\w/·²³]*|\s?[%°€£¥][A-Z]?){0,3}"
     r"(?:\W*$|,\swhich\s|(?P<more>[,;]?\s(?:and|while|but)\s))",
     re.I,
 )
@@ -79,7 +79,7 @@ _LONE = re.compile(  # a sum that closes the step and is left to the reader
     r"(?<![\w.+×*÷/^-])(?<![+×*÷/^-]\s)[$(]*(?P<left>[0-9][0-9,]*(?:\.[0-9]+)?)(?:\s+[a-z]+){0,2}"
     r"(?:\s*(?P<sign>[+×*÷/])\s*|\s+(?P<minus>-)\s+)\$?(?P<right>[0-9][0-9,]*(?:\.[0-9]+)?)\)?(?:\s+[a-z]+){0,3}\s*[.!]?\s*$"
 )
-_UNREAD_FIRST = re.compile(rf"[\s$€£¥₹(~-]*(?:Rs\.?\s?)?(?:(?:about|approximately|only|just|exactly)\s)?[$€£¥₹-]?{UNREAD}", re.I)
+_UNREAD_FIRST = re.compile(rf"[\s$€£¥₹(~-]*(?:(?:about|approximately|only|just|exactly)\s)?[$€£¥₹-]?{UNREAD}", re.I)
 _CLOCK = re.compile(r"\s*((?:\d{1,3}(?::\d{1,3}){1,3}|\d{1,2}(?=\s?[ap]\.?m\b))(?:\s?[ap](?:m\b|\.m\.?))?)(?![\d:])", re.I)
 _PARTS = re.compile(  # of two units: "1 h 35 min", "5 feet 3 inches"; "3 remainder 2"
     r"\s*([0-9]+\s?(?:h|hrs?|hours?|min(?:ute)?s?|days?|weeks?|years?|ft|feet|foot|lbs?|pounds?|dollars?)"

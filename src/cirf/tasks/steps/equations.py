@@ -10,7 +10,7 @@ from cirf.text.numerals import plain_numbers
 
 _TOKEN = re.compile(
     r"""(?P<arrow>[=-]{1,4}>|[→⇒])|(?P<number>(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d{1,2}(?!\w)|%)?)
-    |(?P<letter>(?:(?<!\d\s)[A-Za-z]_?\d(?!\w)|[A-Za-z])(?![A-Za-z'’²³]))
+    |(?P<letter>(?:(?<!\d\s)[A-Za-z]_?\d(?!\w)|[A-Za-z])(?![A-Za-z_'’²³]))
     |(?P<sign>[+*×·÷/^-])|(?P<equals>=)|(?P<open>[(\[])|(?P<close>[)\]])|(?P<word>[A-Za-z][\w'’-]*)|(?P<gap>[\s$£€]+)
     |(?P<other>.)""",
     re.X | re.S,

@@ -240,7 +240,9 @@ def option_named(segment: str, choices: tuple[str, ...]) -> str:
     text = plain_step(segment)
     named = mentions(text, choices)
     if named and not text[: named[0][0]].strip(" \"'“‘(-*"):  # the step begins with an option's text
-        joined = len(named) > 1 and (re.fullmatch(r"\W*(?:and|or|nor)?\W*", text[named[0][1] : named[1][0]]) or PAIR.match(text))
+        joined = len(named) > 1 and (
+            re.fullmatch(r"\W*(?:and|or|nor|und|oder|et|ou|y|o|e|и|или)?\W*", text[named[0][1] : named[1][0]]) or PAIR.match(text)
+        )
         return "" if joined and named[1][2] != named[0][2] else chr(65 + named[0][2])
     if not (anchors(segment) or CONCLUDES.search(text) or _SINGLES_OUT.search(text)):  # "duress voids it" does not choose "void"
         conditions = [match.span() for match in _CONDITION.finditer(text)]

@@ -101,8 +101,8 @@ _PREPOSITION = re.compile(r"\s(of|in|on|at|for|from|to|by|into|about|between|amo
 _EMPTY = re.compile(
     r"(?:it|this|that|these|those|there|one|some|many|something|someone|able|not|no|likely|(?-i:true|false)|in|at|of|for|to|with|so|as|case|what"
     r"|how|why|part|type|example|way|same|different|thing|things|here|he|she|they|we|you|i|possible|used|said|words?|need|also|only"
-    r"|all|none|each|more|less|answer|one of|result|subject|series|order|question|correct|right|wrong|choice|option|lot"
-    r"|well|home|to have .*)",
+    r"|all|none|both|each|more|less|answer|one of|result|subject|series|order|question|correct|right|wrong|choice|option|lot"
+    r"|either|neither|well|home|to have .*)",
     re.I,
 )
 PAIR = re.compile(  # "Nia is before Ava", "the order has Nia before Ava", "Bo came ahead of Cy"
@@ -130,6 +130,7 @@ _WORD = re.compile(r"[^\W_]+")
 _ITEM = r"[\"“'‘]?(?!(?:it|they|he|she|we|you|so|but|which|who)\b)[\w'’-]+(?: [\w'’-]+)?[\"”'’]?"
 _PRONOUN = re.compile(r"\s(?:it|he|she|they|we|you|i|this|that|there|one)\Z", re.I)
 _LACKS = re.compile(r"(?:\b(?:not|never|no longer|cannot)|n['’]t)(?:\s(?:even|really|actually|yet|also))?\s?\Z", re.I)
+_DEFINITE = re.compile(r"\W*(?:the|its|his|her|their)\s", re.I)  # "the city is Oslo"
 _SERIES = re.compile(  # "Ann > Bo > Cy", "red, white and blue"
     rf"({_ITEM}(?:\s?[<>→]\s?{_ITEM})+|{_ITEM}(?:, {_ITEM})+(?:,? and {_ITEM})|{_ITEM}(?:, {_ITEM}){{2,}})[.!]?", re.I
 )
@@ -173,7 +174,7 @@ def state(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
             if match and found and match["holds"] and _LACKS.search(clause[: match.start() + 1]):
                 return f"no {found.removeprefix('any ')}"
             offered = found and re.search(rf"\bor {re.escape(found)}\b|\b{re.escape(found)} or\b", asked, re.I)  # "on or off?"
-            named = match and re.match("[A-Z]", found) and re.match(r"\W*(?:the|its|his|her|their)\s[a-z]", clause, re.I)
+            named = match and match["copula"] and clause.startswith(found, match.end()) and _DEFINITE.match(clause)
             if (
                 match
                 and found
