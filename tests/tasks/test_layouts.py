@@ -218,6 +218,23 @@ def test_two_texts_are_a_question_and_labels_an_answer() -> None:
     row = plain_row({"premises": ["Bo is red.", "Red is warm."], "conclusion": "Bo is warm.", "label": "True"}, "here")
     assert row["question"] == "Premises: Bo is red.\nRed is warm.\nConclusion: Bo is warm."
     assert plain_row({"text": "It crashes, give it back.", "labels": ["bug", "refund"]}, "here")["answer"] == "bug, refund"
+    assert (
+        plain_row({"claim": "Dogs sleep.", "verdict": "SUPPORTS", "justification": "All dogs sleep."}, "here")["answer"]
+        == "SUPPORTS"
+    )
+    assert plain_row({"question": ASKED, "rationale": "It is 4 of 5.", "score": 4}, "here")["answer"] == 4
+    with pytest.raises(RowError, match="the field answer is missing"):
+        plain_row({"question": ASKED, "rationale": "It is 4 of 5.", "category": "sums"}, "here, line 1")
+
+
+def test_tables_steps_and_code_are_read_as_a_whole() -> None:
+    table = {"header": ["pens", "cups"], "rows": [["7", "2"]]}
+    assert (
+        plain_row({"question": "How many?", "table": table, "answer": 7}, "here")["question"] == "pens | cups\n7 | 2\n\nHow many?"
+    )
+    assert plain_row({"question": ASKED, "answer": 28, "reasoning": {"steps": list(STEPS)}}, "here")["rationale"] == WORK
+    row = plain_row({"prompt": "Write SQL.", "completion": "<think>All rows.</think>\n```sql\nSELECT 1\nFROM x;\n```"}, "here")
+    assert (row["answer"], row["rationale"]) == ("SELECT 1\nFROM x;", "All rows.")
 
 
 def test_where_a_rationale_follows_the_thoughts_it_is_the_rationale(tmp_path: Path) -> None:
@@ -261,6 +278,8 @@ def test_answers_that_only_look_like_layouts_stay_as_they_are() -> None:
         ("Output:\n```\n[1, 2]\n```", "[1, 2]"),
         ("**Conclusion:** False", "False"),
         ("Score: 4", "4"),
+        ("She has **28** beads. I hope this helps! Let me know if you have 3 more questions.", None),
+        ("The number of beads is **28**. Let me know if you have more questions!", "28"),
         ("Therefore the correct choice is **B**.", "B"),
         ("So she gives 4 of 32 away.", None),
         ("Finally, subtract 4.", None),

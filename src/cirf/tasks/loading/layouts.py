@@ -50,8 +50,9 @@ _ANSWERS = (
     *("answer_idx", "answer_index", "correct_idx", "correct_index", "correct_answer_index", "correct_choice"),
     *("answers", "exe_ans", "gold_answer", "reference_answer", "expected_output", "ideal", "labels"),
 )
-_LAST_RESORT = ("verdict", "stance", "sentiment", "category", "class", "intent", "emotion", "diagnosis", "rating", "score")
-"""Columns that are the answer where no other has it, nor a text."""
+_VERDICTS_NAMED = ("verdict", "stance", "sentiment", "intent", "emotion", "diagnosis")
+_LAST_RESORT = (*_VERDICTS_NAMED, "category", "class", "rating", "score")
+"""Columns that are the answer where no other has it, nor a text; the last ones only where the rationale names it."""
 _RATIONALES = (
     *("cot", "reasoning_content", "reasoning", "explanation", "chain_of_thought", "thinking", "thought", "long_answer", "exp"),
     *("reason", "justification", "reasoning_steps", "solution_steps", "reasoning_trace", "thought_process", "thoughts"),
@@ -132,7 +133,7 @@ def plain_row(
         row["rationale"], row["answer"] = split_answer(row["answer"])
     elif row.get("answer") is None and is_text(row.get("rationale")) and all(found := split_answer(row["rationale"])):
         row["rationale"], row["answer"] = found
-    elif row.get("answer") is None and (found := next((row[n] for n in _LAST_RESORT if _is_value(row.get(n))), None)) is not None:
+    elif answered and row.get("answer") is None and (found := _last_resort(row)) is not None:
         row["answer"] = found
     if row.get("rationale", "") is None:
         del row["rationale"]
@@ -193,6 +194,12 @@ def _answer(row: Mapping[str, Any], target: str | None, marks: Sequence[str]) ->
     """The value of the first column that holds an answer, not one of ``marks``; ``None`` without one."""
     values = (row.get(name) for name in _ANSWERS if name not in marks)
     return next((value for value in values if _is_value(value) and not (target and isinstance(value, bool))), None)
+
+
+def _last_resort(row: Mapping[str, Any]) -> Any:
+    rationale = str(row.get("rationale")).casefold()
+    values = ((name, row[name]) for name in _LAST_RESORT if _is_value(row.get(name)))
+    return next((each for name, each in values if name in _VERDICTS_NAMED or str(each).casefold() in rationale), None)
 
 
 def _context(row: Mapping[str, Any], names: Sequence[str]) -> str | None:

@@ -87,7 +87,7 @@ def _same(parsed: str, gold: str) -> bool:
 
 def _essence(text: str) -> str:
     """A text without LaTeX, a leading article and a copula at its end, the same symbols for words."""
-    if "\\" in text:
+    if "\\" in text or text[:1] == text[-1:] == "$":
         text = re.sub(r"[$_^]", "", normalise(text))
     for pattern, sign in _SYMBOLS:
         text = pattern.sub(sign, text)
