@@ -65,7 +65,7 @@ _LATEX: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     )
 )
 _EMPHASIS = re.compile(r"\*\*|__|`")
-_RUPEES = re.compile(r"\bRs\s?\.?\s?(?=\d)")
+_RUPEES = re.compile(r"\b[Rr]s\s?\.?\s?(?=\d)")
 
 UNREAD = "\ufffd"  # the replacement by `plain_numbers` of a number that is not read
 _RUN = re.compile(r"(?<![0-9])[0-9]++(?:[.,'’_٬٫，][0-9]++)+")
