@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from http.client import HTTPConnection
 from typing import Any
 
-from openai import OpenAI
+from openai import DefaultHttpxClient, OpenAI
 
 from cirf.serving.api import build
 from cirf.serving.limits import Limits
@@ -19,6 +20,7 @@ from cirf.serving.model import ServedModel
 from cirf.serving.server import address, bind, make_server
 
 PATIENCE = 60.0
+_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # never used; a client that makes its own reads all certificates
 
 
 class Running:
@@ -49,7 +51,9 @@ class Running:
 
     def client(self, **more: Any) -> OpenAI:
         """OpenAI's client, to be closed."""
-        return OpenAI(base_url=f"{self.url}/v1", api_key=self.key or "none", max_retries=0, timeout=PATIENCE, **more)
+        http = DefaultHttpxClient(verify=_TLS)
+        key = self.key or "none"
+        return OpenAI(base_url=f"{self.url}/v1", api_key=key, max_retries=0, timeout=PATIENCE, http_client=http, **more)
 
     def send(
         self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
