@@ -37,7 +37,8 @@ def canvas(width: float, height: float, salt: str) -> Iterator[tuple[Figure, lis
         "text.parse_math": False,  # a dollar sign in a label is a dollar sign
     }  # fmt: skip
     out: list[str] = []
-    with matplotlib.rc_context():
+    with matplotlib.rc_context(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")  # the page's fonts draw the text, not ours
         matplotlib.rcdefaults()
         for key, value in settings.items():
             matplotlib.rcParams[key] = value  # type: ignore[index,unused-ignore]
@@ -46,10 +47,8 @@ def canvas(width: float, height: float, salt: str) -> Iterator[tuple[Figure, lis
         yield figure, out
         buffer = io.StringIO()
         metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Glyph .* missing from font")  # the page's fonts draw the text, not ours
-            settle(figure)
-            figure.savefig(buffer, format="svg", transparent=True, metadata=metadata)
+        settle(figure)
+        figure.savefig(buffer, format="svg", transparent=True, metadata=metadata)
     out[:] = [_inline(buffer.getvalue(), out[0], salt)]
 
 
