@@ -88,6 +88,21 @@ def context(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     found = Context(load(str(folder / "run/recipe.yaml")), RunFolder(folder / "run"))
     yield found
     models.release(found)
+    KEPT.clear()
+
+
+KEPT: dict[str, dict[str, Any]] = {}
+"""The models that were loaded, by their folder, as the context holds one."""
+
+
+def loaded(context: Context, name: str) -> tuple[Any, Any]:
+    """The model and tokenizer that answer for a method. Each model is loaded once, though the context keeps only the last."""
+    source = str(models.source_of(context, name))
+    context.loaded.clear()
+    context.loaded.update(KEPT.get(source, {}))
+    found = models.load_for(context, name)
+    KEPT[source] = dict(context.loaded)
+    return found
 
 
 def get(context: Context, name: str) -> Method:
@@ -142,7 +157,7 @@ def taught(context: Context, name: str, tokenizer: Any) -> Taught:
 
 @pytest.mark.parametrize("name", each(NAMES))
 def test_the_rendered_prompt_holds_no_gold(context: Context, name: str) -> None:
-    _, tokenizer = models.load_for(context, name)
+    _, tokenizer = loaded(context, name)
     method, task = get(context, name), context.tasks["sums"]
     question = "Box {} gets some apples. How many are in it?"
     problems = [Problem(f"p{place}", "sums", question.format(place), GOLD, None, WORKING) for place in range(50)]
@@ -169,7 +184,7 @@ def test_the_rendered_prompt_holds_no_gold(context: Context, name: str) -> None:
 
 @pytest.mark.parametrize("name", each(TRAINED))
 def test_the_layout_when_answering_is_one_of_training(context: Context, name: str) -> None:
-    model, tokenizer = models.load_for(context, name)
+    model, tokenizer = loaded(context, name)
     method, begins = get(context, name), beginnings(context, name, model, tokenizer)
     seen = taught(context, name, tokenizer)
     same = [
@@ -213,7 +228,7 @@ def test_the_one_exception_is_reported(context: Context) -> None:
 @pytest.mark.parametrize("name", each(TRAINED))
 def test_an_overfitted_model_stops(context: Context, name: str) -> None:
     method = get(context, name)
-    model, tokenizer = models.load_for(context, name)
+    model, tokenizer = loaded(context, name)
     seen = taught(context, name, tokenizer)
     assert method.ends and all(feature.ids[-1] == end_token(tokenizer) for feature in seen.features)
     if method.frozen:  # a net that was random and stays so cannot be brought to say anything; it learns what it can
@@ -234,7 +249,7 @@ def test_an_overfitted_model_stops(context: Context, name: str) -> None:
 
 @pytest.mark.parametrize("name", each(NAMES))
 def test_alone_or_in_a_padded_batch_a_question_has_the_same_logits_and_answer(context: Context, name: str) -> None:
-    model, tokenizer = models.load_for(context, name)
+    model, tokenizer = loaded(context, name)
     problems = [
         *context.test()["sums"][:2],
         Problem("l", "sums", "And " * 25 + "how many are in box 3?", "1"),
@@ -412,7 +427,7 @@ def test_rows_that_are_not_new_stay_to_the_bit(context: Context, adapted: Callab
 def test_what_a_model_is_chosen_by_is_not_what_is_reported(
     context: Context, adapted: Callable[[str], Adapted], name: str
 ) -> None:
-    _, tokenizer = models.load_for(context, name)
+    _, tokenizer = loaded(context, name)
     reported = [problem.question for problem in context.test()["sums"]]
     held_out = [problem.question for problem in context.validation()]
     features = adapted(name).held_out
@@ -447,7 +462,7 @@ def test_the_same_seed_gives_the_same_model(
 
 @pytest.mark.parametrize("name", each(NAMES))
 def test_the_same_seed_gives_the_same_answers_and_another_one_others(context: Context, name: str) -> None:
-    model, tokenizer = models.load_for(context, name)
+    model, tokenizer = loaded(context, name)
     prompts = [asked(context, name, problem, tokenizer) for problem in context.test()["sums"]]
     begins = beginnings(context, name, model, tokenizer)
     drawn = [generate(model, tokenizer, prompts, 8, Decoding(9.0, 1.0, seed, prefixes=begins)) for seed in (1, 1, 2)]
