@@ -70,9 +70,9 @@ _FIELDS = ("question", "answer", "rationale", "choices", "options", "id")
 _PAIRS = (("premise", "hypothesis"), ("premises", "conclusion"), ("sentence1", "sentence2"), ("question1", "question2"))
 _TURNS = ("messages", "conversations", "conversation", "contents", "dialog", "dialogue", "turns")
 _SYSTEM = ("system", "system_prompt", "system_instruction")
-_NAMES = (*_FIELDS, *_QUESTIONS, *_CONTEXTS, *_REPORT, *_TARGETS, *_ANSWERS, *_RATIONALES, *_STEPS, *_TURNS, *_SYSTEM)
-_NAMES = (*_NAMES, *_LAST_RESORT, "program")
-_KNOWN = {name.replace("_", ""): name for name in (*_NAMES, *(name for pair in _PAIRS for name in pair))}
+_COLUMNS = (*_FIELDS, *_QUESTIONS, *_CONTEXTS, *_REPORT, *_TARGETS, *_ANSWERS, *_RATIONALES, *_STEPS, *_TURNS, *_SYSTEM)
+_NAMES = (*_COLUMNS, *_LAST_RESORT, "program", *(name for pair in _PAIRS for name in pair))
+_KNOWN = {name.replace("_", ""): name for name in _NAMES}
 _ELSEWHERE = {  # in other languages, and ECQA's
     "question": "frage aufgabe pregunta pergunta domanda вопрос задача 问题 题目 題目 質問 問題 질문 문제 qtext",
     "answer": "antwort réponse respuesta resposta risposta ответ 答案 回答 答え 정답 답변 답 qans",
