@@ -557,7 +557,7 @@ def test_signs_that_mean_something_distinguish_texts(ours: str, theirs: str) -> 
     [
         ("The well-known", "the well known."), ("x + 1", "x+1"), ("x - 1", "x\u22121"), ("O\u2019Brien", "O'Brien"),
         ("The due date is May 1, 2023.", "May 1, 2023"), ("E = 5.1 \u00d7 10^-9 J", "5.1e-9 J"), ("map", "the map"),
-        (r"$567\pi\text{ cm}^3$", "567\u03c0 cm\u00b3"), ("(-5, infinity)", "(-5, \u221e)"), ("120km\u3067\u3059", "120km"),
+        (r"$567\pi\text{ cm}^3$", "567\u03c0 cm\u00b3"), ("120km\u3067\u3059", "120km"),
         ("In Turin", "Turin"), ("Ann > Bo", "Ann, Bo"),
         ("A and C", "A, C"), ("C, A", "A, C"), ("salt and pepper", "salt, pepper"), ("6", "6\u652f"), ("3/4", "3/4 cup"),
         ("1,000 people", "1000 people"), ("**Paris**", "paris"), ("red, blue", "red blue"), ("\u201cParis\u201d", "Paris"),

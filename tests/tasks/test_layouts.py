@@ -222,7 +222,6 @@ def test_two_texts_are_a_question_and_labels_an_answer() -> None:
         plain_row({"claim": "Dogs sleep.", "verdict": "SUPPORTS", "justification": "All dogs sleep."}, "here")["answer"]
         == "SUPPORTS"
     )
-    assert plain_row({"question": ASKED, "rationale": "It is 4 of 5.", "score": 4}, "here")["answer"] == 4
     with pytest.raises(RowError, match="the field answer is missing"):
         plain_row({"question": ASKED, "rationale": "It is 4 of 5.", "category": "sums"}, "here, line 1")
 

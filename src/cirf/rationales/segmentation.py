@@ -65,9 +65,7 @@ _LETS_THINK = re.compile(r"\A\W*(?:A:\s*)?let(?:['’]s| us) think\b[^.:\n]{0,30
 _SPACED_STOP = re.compile(r"(?<=[\w)%])(?<!\brs)(?<!\bno)(?<!\b[a-wz]) \. ")  # MathQA's
 _DESCRIBED = re.compile(r"(?:one|something|someone|somewhere|that|what|to|not)\b", re.I)
 _HEADING = re.compile(r"[^\W\d_][^\s\d=.!?:]*(?:[ ][^\W\d_][^\s\d=.!?:]*){0,4}[ ]?:")
-_INTRODUCES = re.compile(
-    r"[^\n=]{1,200}(?::|\s(?:is|are|was|by|get|gets|have|gives?|yields?|obtain|equals|becomes|where|that|to|as|and))"
-)
+_INTRODUCES = re.compile(r"[^\n=]{1,200}(?::|\s(?:is|are|was|by|get|have|gives?|obtain|becomes|where|that|to|as|and))")
 _GOES_ON = re.compile(r"[=≈]\s?(?![=>])\S")  # a line that begins so continues the formula before it
 _TABLE_HEAD = re.compile(r"^(\|[^\n]*\|) *\n\n(?=\|[^\n]*\| *$)", re.M)  # a blank line is left of the rule below it
 _LIST_NUMBER = re.compile(r"\n\d{1,2}[.)] ?\Z")  # the number of the next option
@@ -273,13 +271,10 @@ def _gone_through(steps: list[tuple[str, str]]) -> tuple[list[tuple[str, str]], 
 
 def _with_their_option(parts: Sequence[str], choices: Sequence[str]) -> list[str]:
     """Sentences, an option's text with the letter before it: *The answer is D. Graves disease.*"""
-    found: list[str] = []
-    texts = {choice.strip(" .").casefold() for choice in choices}
-    for part in parts:
-        if found and part.strip(" .").casefold() in texts and re.search(r"(?<!\w)[A-J]\.\Z", found[-1]):
-            found[-1] += f" {part}"
-        else:
-            found.append(part)
+    texts, found = {choice.strip(" .").casefold() for choice in choices}, list(parts)
+    for place in range(len(found) - 1, 0, -1):
+        if found[place].strip(" .").casefold() in texts and re.search(r"(?<!\w)[A-J]\.\Z", found[place - 1]):
+            found[place - 1 : place + 1] = [f"{found[place - 1]} {found[place]}"]
     return found
 
 

@@ -331,8 +331,7 @@ def evaluate(terms: Sequence[str]) -> Fraction | None:
         term, value = left.pop(), Fraction(0)
         if term == "√":
             root = factor()
-            exact = [math.isqrt(part) for part in (root.numerator, root.denominator)]  # ValueError below zero
-            value = Fraction(*exact)
+            value = Fraction(math.isqrt(root.numerator), math.isqrt(root.denominator))  # ValueError below zero
             value = value if value**2 == root else Fraction(math.sqrt(root))
         elif term == "(":
             value = sums()

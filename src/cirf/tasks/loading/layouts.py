@@ -50,9 +50,7 @@ _ANSWERS = (
     *("answer_idx", "answer_index", "correct_idx", "correct_index", "correct_answer_index", "correct_choice"),
     *("answers", "exe_ans", "gold_answer", "reference_answer", "expected_output", "ideal", "labels"),
 )
-_VERDICTS_NAMED = ("verdict", "stance", "sentiment", "intent", "emotion", "diagnosis")
-_LAST_RESORT = (*_VERDICTS_NAMED, "category", "class", "rating", "score")
-"""Columns that are the answer where no other has it, nor a text; the last ones only where the rationale names it."""
+_VERDICTS_NAMED = ("verdict", "stance", "sentiment", "intent", "emotion", "diagnosis")  # the answer where no other has it
 _RATIONALES = (
     *("cot", "reasoning_content", "reasoning", "explanation", "chain_of_thought", "thinking", "thought", "long_answer", "exp"),
     *("reason", "justification", "reasoning_steps", "solution_steps", "reasoning_trace", "thought_process", "thoughts"),
@@ -71,7 +69,7 @@ _PAIRS = (("premise", "hypothesis"), ("premises", "conclusion"), ("sentence1", "
 _TURNS = ("messages", "conversations", "conversation", "contents", "dialog", "dialogue", "turns")
 _SYSTEM = ("system", "system_prompt", "system_instruction")
 _COLUMNS = (*_FIELDS, *_QUESTIONS, *_CONTEXTS, *_REPORT, *_TARGETS, *_ANSWERS, *_RATIONALES, *_STEPS, *_TURNS, *_SYSTEM)
-_NAMES = (*_COLUMNS, *_LAST_RESORT, "program", *(name for pair in _PAIRS for name in pair))
+_NAMES = (*_COLUMNS, *_VERDICTS_NAMED, "program", *(name for pair in _PAIRS for name in pair))
 _KNOWN = {name.replace("_", ""): name for name in _NAMES}
 _ELSEWHERE = {  # in other languages, and ECQA's
     "question": "frage aufgabe pregunta pergunta domanda вопрос задача 问题 题目 題目 質問 問題 질문 문제 qtext",
@@ -133,7 +131,7 @@ def plain_row(
         row["rationale"], row["answer"] = split_answer(row["answer"])
     elif row.get("answer") is None and is_text(row.get("rationale")) and all(found := split_answer(row["rationale"])):
         row["rationale"], row["answer"] = found
-    elif answered and row.get("answer") is None and (found := _last_resort(row)) is not None:
+    elif answered and row.get("answer") is None and (found := first_text(row, _VERDICTS_NAMED)) is not None:
         row["answer"] = found
     if row.get("rationale", "") is None:
         del row["rationale"]
@@ -196,12 +194,6 @@ def _answer(row: Mapping[str, Any], target: str | None, marks: Sequence[str]) ->
     return next((value for value in values if _is_value(value) and not (target and isinstance(value, bool))), None)
 
 
-def _last_resort(row: Mapping[str, Any]) -> Any:
-    rationale = str(row.get("rationale")).casefold()
-    values = ((name, row[name]) for name in _LAST_RESORT if _is_value(row.get(name)))
-    return next((each for name, each in values if name in _VERDICTS_NAMED or str(each).casefold() in rationale), None)
-
-
 def _context(row: Mapping[str, Any], names: Sequence[str]) -> str | None:
     """What comes before a question: a text, texts, the rows of a table, PubMedQA's ``{"contexts": [...]}``, or HotpotQA's titles
     with sentences."""
@@ -216,14 +208,8 @@ def _flat(value: Any) -> str | None:
     if isinstance(value, Mapping):
         pairs: list[Any] = [value.get("title"), value.get("sentences")]
         titled = all(isinstance(each, list) for each in pairs) and len(pairs[0]) == len(pairs[1])
-        tabled = isinstance(value.get("header"), list) and isinstance(value.get("rows"), list)
-        value = (
-            list(map(list, zip(*pairs, strict=True)))
-            if titled
-            else value.get("contexts")
-            if not tabled
-            else [value["header"], *value["rows"]]
-        )
+        rows = [value.get("header"), *value["rows"]] if isinstance(value.get("rows"), list) else value.get("contexts")
+        value = list(map(list, zip(*pairs, strict=True))) if titled else rows
     if isinstance(value, list) and value and all(isinstance(each, list) and each for each in value):
         titled = all(len(each) == 2 and isinstance(each[1], list) for each in value)
         value = [

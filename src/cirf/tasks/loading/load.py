@@ -94,10 +94,7 @@ def load_problems(section: Problems, seed: int, tolerance: Tolerance | None = No
     return LoadedProblems(train, validation, test_rows, report, reading.left_out, tolerance.files)
 
 
-_Key = tuple[str, ...]
-
-
-def _key(problem: Problem) -> _Key:
+def _key(problem: Problem) -> tuple[str, ...]:
     """The same for the same question with the same options, in any order. *Which sentence is right?* alone is no question."""
     return (question_key(problem.question), *sorted(map(question_key, problem.choices or ())))
 
@@ -107,11 +104,11 @@ def _without_leaks(
 ) -> tuple[dict[str, list[Problem]], list[list[str]]]:
     """Training problems by table, without duplicates and test questions, and the leaks, ids of a training and a test problem.
     Those left out are added to ``dropped``."""
-    tested: dict[_Key, str] = {}
+    tested: dict[tuple[str, ...], str] = {}
     for table, (_, test) in pools.items():
         for problem in (*test, *apart[table]):
             tested.setdefault(_key(problem), problem.id)
-    seen: dict[_Key, str] = {}
+    seen: dict[tuple[str, ...], str] = {}
     leaks: list[list[str]] = []
     kept: dict[str, list[Problem]] = {table: [] for table in pools}
     for table, (pool, _) in pools.items():
@@ -182,7 +179,7 @@ def _set_apart(pool: Sequence[Problem], test: Sequence[Problem], count: int, see
     if not count:
         return []
     tested = set(map(_key, test))
-    first: dict[_Key, Problem] = {}
+    first: dict[tuple[str, ...], Problem] = {}
     for problem in pool:
         first.setdefault(_key(problem), problem)
     return _draw([problem for key, problem in first.items() if key not in tested], count, seed)
@@ -243,7 +240,7 @@ def _both(
                     raise unusable.too_many(tolerance.allowed)
             few = f"too few different questions ({len(questions)}) to cut {wanted} test rows from"
             raise CirfError(f"{file}: {few}; give test_file or lower test")
-        first: dict[_Key, Problem] = {}
+        first: dict[tuple[str, ...], Problem] = {}
         for problem in train:
             first.setdefault(_key(problem), problem)
         test = [problem for key, problem in first.items() if key in cut]

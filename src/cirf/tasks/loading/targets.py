@@ -35,9 +35,7 @@ _LABEL = re.compile(
 )
 _HEADING = re.compile(r"\b(?:answer|conclusion|summary|result)(?:\s+is)?\W*$", re.I)
 _BOLD = re.compile(r"\*\*([^*\n]+)\*\*")
-_IS_BOLD = re.compile(
-    r"(?:\b(?:is|are|was|were|be|costs?|equals|has|have|takes?)|[=:])\s\$?\*\*([^*\n]{1,60})\*\*[^\w*]*\Z", re.I
-)
+_IS_BOLD = re.compile(r"(?:\b(?:is|are|was|were|be|costs?|equals|has|have)|[=:])\s\$?\*\*([^*\n]{1,60})\*\*[^\w*]*\Z", re.I)
 _MARKED_END = re.compile(r"(?:\*\*|`)([^*`\n]+)(?:\*\*|`)[\s.!]*\Z")
 _ALONE_AT_END = re.compile(  # a last paragraph that is an answer and nothing else
     r"(?<=\S)[ \t]*\n[ \t]*\n\s{0,20}(?:\*\*((?!(?:note|final|answer|solution|conclusion|explanation)\b)[^*\n:]{1,40}?)\*\*"

@@ -57,8 +57,7 @@ BLOCK = re.compile(r"```\w*\n(?P<code>(?:(?!```).)+?)\n?```|[\[{].*[\]}]", re.S)
 _LISTED = re.compile(r"\s*[,;&>→]\s*(?:and\s)?|\s+and\s+", re.I)
 _STATED = re.compile(r"[^\n.;]{1,80}?(?:\s(?:is|are|was|were)|\s?[:=])\s+(.+)", re.S)  # "The due date is May 1"
 _LEAD = re.compile(r"(?:(?:in|on|at)\s+)?(?:(?:an?|the)\s+)?(?=.)", re.I)
-_COPULA = re.compile(r"(?:です|である|입니다|이다)\W*\Z")
-_SYMBOLS = ((re.compile(r"\binfinity\b", re.I), "∞"), (re.compile(r"(?<![A-Za-z])pi\b", re.I), "π"))
+COPULA = re.compile(r"(?:です|である|입니다|이다)\W*\Z")
 
 
 def same_text(parsed: str, gold: str) -> bool:
@@ -73,25 +72,21 @@ def _same(parsed: str, gold: str) -> bool:
     for plainer in (str, tidy, _essence):
         if normalise_text(plainer(parsed)) == normalise_text(plainer(gold)) != "":
             return True
-    lists = [[normalise_text(each) for each in _LISTED.split(text)] for text in (parsed, gold)]
-    if len(lists[1]) > 1 and all(len(each) == 1 and each.isalpha() for each in lists[1]):
-        lists = [sorted(each) for each in lists]
-    if len(lists[1]) > 1 and lists[0] == lists[1]:
+    ours, theirs = ([normalise_text(each) for each in _LISTED.split(text)] for text in (parsed, gold))
+    alike = sorted if all(len(each) == 1 and each.isalpha() for each in theirs) else list
+    if len(theirs) > 1 and alike(ours) == alike(theirs):
         return True
-    ours, theirs = map(_quantity, (parsed, gold))
-    if ours is None or theirs is None or _value(ours) != _value(theirs):
+    one, other = map(_quantity, (parsed, gold))
+    if one is None or other is None or _value(one) != _value(other):
         return False
-    one, other = _unit(ours), _unit(theirs)
-    return one == other or (not (one and other) and "percent" not in (one, other))
+    units = _unit(one), _unit(other)
+    return units[0] == units[1] or (not all(units) and "percent" not in units)
 
 
 def _essence(text: str) -> str:
-    """A text without LaTeX, a leading article and a copula at its end, the same symbols for words."""
-    if "\\" in text or text[:1] == text[-1:] == "$":
-        text = re.sub(r"[$_^]", "", normalise(text))
-    for pattern, sign in _SYMBOLS:
-        text = pattern.sub(sign, text)
-    return _LEAD.sub("", _COPULA.sub("", tidy(text)), count=1)
+    """A text without LaTeX, a leading article and a copula at its end."""
+    latex = "\\" in text or text[:1] == text[-1:] == "$"
+    return _LEAD.sub("", COPULA.sub("", tidy(re.sub(r"[$_^]", "", normalise(text)) if latex else text)), count=1)
 
 
 def _quantity(text: str) -> re.Match[str] | None:

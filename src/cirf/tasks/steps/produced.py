@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from cirf.records import AnswerKind, Problem
 from cirf.tasks.parsing.answers import anchors, equal_answers, mentions, normalise_text, number_value, parse_answer
+from cirf.tasks.parsing.texts import COPULA
 from cirf.tasks.steps.calculations import (
     CONCLUDES,
     first_stated,
@@ -152,7 +153,6 @@ _SINGLES_OUT = re.compile(r"\bonly\b|\bof the (?:above|given|listed)\b|\b(?:that
 _IS_SO = re.compile(
     r"\b(?:is|are|was|were|gives|means|becomes|equals|prints|outputs|returns|makes?|has|to|in|at|as|by|called|named)\s"
 )
-_COPULA = re.compile(r"(?:です|である|입니다|이다)\W*\Z")
 _ARTICLE = re.compile(r"\A(?:(?:in|on|at)\s+)?(?:(?:an?|the)\s+)?", re.I)
 
 
@@ -199,7 +199,7 @@ def _plain(text: str) -> str:
 
 def _is_answer(found: str, answer: str) -> bool:
     """Whether a text is the answer, articles, the plural, LaTeX and the unit of a number apart."""
-    found = _COPULA.sub("", found)
+    found = COPULA.sub("", found)
     said, expected = (_ARTICLE.sub("", normalise_text(_plain(text))) for text in (found, answer))
     if not expected:  # nothing but signs
         return found.strip() == answer.strip()

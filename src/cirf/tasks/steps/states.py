@@ -118,7 +118,7 @@ _HOLDS = re.compile(  # "Ann has the book and Bo has the ball", "Ann: book, Bo: 
     re.X,
 )
 _UNFINISHED = re.compile(
-    r"(?:for|to|a person|and|or)\b.*|(?:.*\s)?(?:and|or|of|by|was|is|all|prior|that|which|an?|the|into|with|from|its|their)", re.I
+    r"(?:for|to|a person|and|or)\b.*|(?:.*\s)?(?:and|or|of|by|was|is|all|prior|that|which|an?|the|with)", re.I
 )
 _SAYS_LITTLE = re.compile(  # alone
     r"(?!(?:closed|opened|locked|unlocked|married|retired|tired|naked|sacred|wicked|hundred|infected|related|mixed)$)[a-z]{2,}(?<!e)ed"
@@ -138,8 +138,8 @@ _LABELLED = re.compile(  # "Reversed: t, a, c"
     rf"[A-Z][\w'’-]*(?: [\w'’-]+){{0,3}}: ({_ITEM}(?:, {_ITEM}){{2,9}}(?:,? and {_ITEM})?|[\w'’-]+)[.!]?"
 )
 _QUOTED = re.compile(
-    r"""(?:[:=]|\b(?:is|to|gives?|becomes|prints?|returns?|outputs?))\s["'“‘`]([^"'“”‘’`\n]{1,28})["'”’`][.!]?\Z"""
-)  # "it is reversed: 'cba'."
+    r"""(?:[:=]|\b(?:is|to|gives?|prints?|returns?))\s["'“‘`]([^"'“”‘’`\n]{1,28})["'”’`][.!]?\Z"""
+)  # "it is 'cba'."
 _LONGEST_SERIES = 40  # characters
 
 
@@ -175,14 +175,8 @@ def state(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
                 return f"no {found.removeprefix('any ')}"
             offered = found and re.search(rf"\bor {re.escape(found)}\b|\b{re.escape(found)} or\b", asked, re.I)  # "on or off?"
             named = match and match["copula"] and clause.startswith(found, match.end()) and _DEFINITE.match(clause)
-            if (
-                match
-                and found
-                and not offered
-                and not named
-                and _is_known(found, known)
-                and not _NOW.search(clause[: match.start() + 1])
-            ):
+            swaps = found and not (offered or named) and _is_known(found, known)
+            if match and swaps and not _NOW.search(clause[: match.start() + 1]):
                 about = "" if _QUANTIFIED.match(clause) else _subject(clause[: match.start()])
                 found = (
                     ""
