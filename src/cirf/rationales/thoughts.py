@@ -10,7 +10,7 @@ Two worked examples::
 
 import re
 
-from cirf.tasks.parsing.anchors import ENCLOSED, anchors, first_sentence, states_answer_only, without_boxes
+from cirf.tasks.parsing.anchors import BOX, ENCLOSED, anchors, first_sentence, states_answer_only
 from cirf.tasks.parsing.texts import tidy
 from cirf.tasks.parsing.thoughts import split_thoughts, unwrapped
 from cirf.tasks.steps.calculations import worked_out
@@ -41,7 +41,7 @@ def rationale_of(text: str) -> str:
     last = text.rstrip()[-1:]  # of thoughts that are closed, the mark's
     if thought and not rest and (last.isalpha() or last in ",:;") and re.search(r"(?<!\d)[.!?]\s|。", thought):
         return ""
-    explaining = [each for each in sentences(normalise(without_boxes(rest))) if not states_answer_only(each)]
+    explaining = [each for each in sentences(normalise(BOX.sub("", rest))) if not states_answer_only(each)]
     calculates = len(explaining) > _FEW or worked_out(rest) or not worked_out(thought)
     if not thought or (len(explaining) > 1 and calculates):
         return equations_written_out(rest)

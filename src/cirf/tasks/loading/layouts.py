@@ -74,12 +74,10 @@ _KNOWN = {name.replace("_", ""): name for name in _NAMES}
 _ELSEWHERE = {  # in other languages, and ECQA's
     "question": "frage aufgabe pregunta pergunta domanda вопрос задача 问题 题目 題目 質問 問題 질문 문제 qtext",
     "answer": "antwort réponse respuesta resposta risposta ответ 答案 回答 答え 정답 답변 답 qans",
-    "rationale": "begründung erklärung lösungsweg rechenweg rechnung weg raisonnement explication razonamiento explicación "
-    "raciocínio explicação ragionamento spiegazione объяснение обоснование рассуждение 解析 推理 分析 解説 説明 理由 풀이 해설 "
-    "설명 taskb",
+    "rationale": "begründung erklärung lösungsweg rechenweg rechnung weg raisonnement explication razonamiento explicación taskb "
+    "raciocínio explicação ragionamento spiegazione объяснение обоснование рассуждение 解析 推理 分析 解説 説明 理由 풀이 해설",
     "solution": "lösung solución solução soluzione решение 解答",
     "choices": "antwortmöglichkeiten optionen opciones opções opzioni варианты 选项 選択肢 선택지 보기",
-    "context": "kontext contexte contexto contesto контекст 上下文 文脈 지문",
 }
 _KNOWN |= {name: ours for ours, names in _ELSEWHERE.items() for name in names.split()}
 _NAMED = 12  # names of columns in a message

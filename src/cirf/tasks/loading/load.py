@@ -48,13 +48,12 @@ class LoadedProblems:
 def load_problems(section: Problems, seed: int, tolerance: Tolerance | None = None, whole: bool = False) -> LoadedProblems:
     """Every problem the recipe asks for.
 
-    A training question that is also a test question of any task of the run, with the same options (up to case, spacing and
-    punctuation; the whole test split counts, not just the rows taken) is dropped and reported; so is one that occurs twice in
-    train. Then ``entry.train`` rows are drawn by the seed, and ``section.validation`` of them held out. ``entry.test_from_train``
-    training rows, drawn before all that, join the test, of which ``section.limit`` are taken. Ids are ``TABLE/SPLIT/ROW``,
-    ``ROW`` being the data's own id or the row's place. ``CirfError``: unreadable or missing data, a file with more rows that
-    cannot be used than ``section.max_unusable_share`` allows, an option a task does not have, fewer generated questions than
-    requested.
+    A training question that is also a test question of any task of the run (up to case, spacing and punctuation; the whole test
+    split counts, not just the rows taken) is dropped and reported; so is one that occurs twice in train. Then ``entry.train``
+    rows are drawn by the seed, and ``section.validation`` of them held out. ``entry.test_from_train`` training rows, drawn before
+    all that, join the test, of which ``section.limit`` are taken. Ids are ``TABLE/SPLIT/ROW``, ``ROW`` being the data's own id or
+    the row's place. ``CirfError``: unreadable or missing data, a file with more rows that cannot be used than
+    ``section.max_unusable_share`` allows, an option a task does not have, fewer generated questions than requested.
 
     For inspection: a ``tolerance`` with ``looking`` collects all unusable rows, and a mirror's missing test file is accepted;
     ``whole`` splits no test from a user's only file.
@@ -117,11 +116,7 @@ def _without_leaks(
             if problem.id in others:
                 continue
             key = _key(problem)
-            answer = (
-                problem.choices[ord(problem.answer) - ord("A")]
-                if problem.choices and len(problem.answer) == 1
-                else problem.answer
-            )
+            answer = dict(enumerate(problem.choices or ())).get(ord(problem.answer[:1] or "0") - ord("A"), problem.answer)
             if key in tested:
                 leaks.append([problem.id, tested[key]])
                 dropped.append(Dropped(problem.id, None, "problems", _LEAK))

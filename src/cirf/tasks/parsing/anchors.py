@@ -10,6 +10,7 @@ SAID = r"(?=([^\n]{0,2000}))"  # in a pattern: the text after it on the line, as
 _MOST = 200  # anchors that are read, the last ones: a model in a loop only repeats itself
 _HASHES = re.compile(r"####[ \t]*([^\n]*)")
 _BOXED = re.compile(r"\\boxed\s*\{")
+BOX = re.compile(r"\\boxed\s*\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}")  # with its content
 _BRACE = re.compile(r"[{}]")
 _ANSWER_IS = re.compile(
     r"(?<!each )(?<!every )\banswer\b(?:\s+(?:choice|option))?\s*(?:\*\*\s*)?"
@@ -79,14 +80,6 @@ def _boxes(text: str) -> list[tuple[int, str, str]]:
     return found
 
 
-def without_boxes(text: str) -> str:
-    """The text without boxes and their content."""
-    closed = _closed_braces(text) if "\\boxed" in text else {}
-    for match in reversed(list(_BOXED.finditer(text))):
-        text = text[: match.start()] + text[closed.get(match.end() - 1, match.end() - 1) + 1 :]
-    return text
-
-
 def _closed_braces(text: str) -> dict[int, int]:
     """Where the braces that open at some place close."""
     opened: list[int] = []
@@ -148,7 +141,7 @@ _WORD = re.compile(r"[^\W\d_]{2,}")
 
 def states_answer_only(sentence: str) -> bool:
     """Whether a sentence only states the answer: it opens with *the answer*, or holds no word and no equation."""
-    return _ANSWERS.match(sentence) is not None or (not _WORD.search(without_boxes(sentence)) and "=" not in sentence)
+    return _ANSWERS.match(sentence) is not None or (not _WORD.search(BOX.sub("", sentence)) and "=" not in sentence)
 
 
 def first_sentence(text: str) -> str:
