@@ -16,12 +16,14 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 from cirf.errors import CirfError
+from cirf.export.formats import write_trainer
 from cirf.lm.prompt import end_token, prompt_text, settle_template
 from cirf.lm.training import phases
 from cirf.lm.training.batches import LengthSampler, Row, collate, cut, pass_price, safe_row, sft_rows, tokenise
 from cirf.lm.training.spec import plan_updates
 from cirf.lm.vocabulary import extend
 from cirf.recipe import schema
+from cirf.store.jsonl import read_rows
 
 
 @pytest.mark.parametrize("kind", ["CHATML", "NO_SYSTEM", None])
@@ -122,6 +124,22 @@ def test_a_trainer_of_text_learns_from_the_same_ids(tiny: Any, begins: bool, fun
         assert row.keys() == {"prompt", "completion"}
         prompt, both = (tokenizer(text).input_ids for text in (row["prompt"], row["prompt"] + row["completion"] + end))
         assert (tuple(both), len(prompt)) == (feature.ids, feature.start) and both[: len(prompt)] == prompt
+
+
+def test_rows_that_unsloth_would_encode_without_their_beginning_are_refused(tiny: Any, tmp_path: Path) -> None:
+    tokenizer = beginning_with(tiny.build_tokenizer(), "<s>")
+    settle_template(tokenizer)
+    rows = [Row(prompt_text(tokenizer, "What is 3 plus 4?"), "7")]
+    assert write_trainer(tmp_path, "unsloth", rows, tokenizer, [], schema.Finetune())["rows"] == 1
+    assert not read_rows(tmp_path / "rows/train.jsonl")[0]["prompt"].startswith("<s>")
+    tokenizer.chat_template = tokenizer.chat_template.replace("{{ bos_token }}", "<s>")
+    with pytest.raises(CirfError, match="unsloth would train on these"):
+        write_trainer(tmp_path, "unsloth", rows, tokenizer, [], schema.Finetune())
+
+
+def test_a_prompt_that_llama_factory_would_change_is_refused(tiny: Any, tmp_path: Path) -> None:
+    with pytest.raises(CirfError, match="it would replace"):
+        write_trainer(tmp_path, "llama-factory", [Row("{{idx}}?", "4")], tiny.build_tokenizer(), [], schema.Finetune())
 
 
 def test_a_file_is_the_one_that_safetensors_writes(tmp_path: Path) -> None:

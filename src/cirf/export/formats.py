@@ -8,7 +8,8 @@ Training rows make each trainer train on the same ids as ours. They hold the ren
 chat template that renders a finished conversation writes no opening delimiter (``vocabulary.opening: prompt``), and often a line
 break that is no target of ours:
 
-* TRL and unsloth: ``prompt`` and ``completion``. They encode both in one piece, and add the end token.
+* TRL and unsloth: ``prompt`` and ``completion``. They encode both in one piece, and add the end token and the tokenizer's own
+  prefix, unsloth not if the text of the chat template has it.
 * LLaMA-Factory: ``instruction`` and ``output`` under its template ``empty``; encoded apart, with the end token in the output.
 * axolotl: ``segments`` of the type ``input_output``; encoded apart, with the end token in the last.
 """
@@ -127,14 +128,18 @@ def write_trainer(
     written: list[dict[str, Any]]
     if trainer in ("trl", "unsloth"):
         written = list(sft_rows(kept, tokenizer, keep))
+        bare = trainer == "unsloth" and str(tokenizer.bos_token) in str(tokenizer.chat_template)  # then it adds no such token
         for row, feature in zip(written, features, strict=True):
-            if tokenizer(row["prompt"] + row["completion"] + end).input_ids != list(feature.ids):
+            text = row["prompt"] + row["completion"] + end
+            if tokenizer(text, add_special_tokens=not bare).input_ids != list(feature.ids):
                 raise CirfError(
                     f"--format {trainer}: {row['completion'][:40]!r} has other tokens when it is encoded with its prompt, so "
                     f"{trainer} would train on these; use --format axolotl or llama-factory"
                 )
     else:
         texts = [(row.prompt, sanitise(row.target, tokenizer, keep) + end) for row in kept]
+        if trainer == "llama-factory" and any("{{idx}}" in prompt for prompt, _ in texts):
+            raise CirfError("--format llama-factory: it would replace '{{idx}}' in a prompt; use --format axolotl or trl")
         if trainer == "axolotl":
             written = [{"segments": [{"label": False, "text": prompt}, {"label": True, "text": text}]} for prompt, text in texts]
         else:
