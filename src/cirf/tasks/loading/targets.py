@@ -12,7 +12,7 @@ from fractions import Fraction
 from cirf.tasks.parsing.anchors import ENCLOSED, SENTENCE_END, anchors, first_sentence, last_sentence, states_answer_only
 from cirf.tasks.parsing.numeric import number_value, parse_number
 from cirf.tasks.parsing.options import CHOICE_IS, IS_RIGHT
-from cirf.tasks.parsing.texts import BLOCK, bare_quantity, tidy
+from cirf.tasks.parsing.texts import bare_quantity, block_of, tidy
 from cirf.tasks.parsing.thoughts import split_thoughts, unwrapped
 from cirf.tasks.steps.calculations import CONCLUDES, in_words, numbers_in, worked_out
 from cirf.text.normalise import normalise
@@ -29,13 +29,15 @@ OPENS = re.compile(  # not "No. of apples: 3", nor "Yes, let's see."
 )
 _LABEL = re.compile(
     r"(?:^|\n)[ \t#*_-]*(?:(?:final|grand|the)[ \t]+)?"
-    r"(?:output|result|conclusion|verdict|total|decision|label|prediction|score|rating|grade|class(?:ification)?|category|sentiment"
-    r"|intent|topic|diagnosis|choice)[*_ \t]*[:=][*_]*\s*",
+    r"(?:output|result|conclusion|verdict|total|decision|label|prediction|(?:score|rating|grade|class(?:ification)?|category|sentiment"
+    r"|intent|topic|diagnosis|choice)(?=[*_ \t]*[:=][^\n]*\s*\Z))[*_ \t]*[:=][*_]*\s*",
     re.I,
 )
 _HEADING = re.compile(r"\b(?:answer|conclusion|summary|result)(?:\s+is)?\W*$", re.I)
 _BOLD = re.compile(r"\*\*([^*\n]+)\*\*")
-_IS_BOLD = re.compile(r"(?:\b(?:is|are|was|were|be|costs?|equals|has|have)|[=:])\s\$?\*\*([^*\n]{1,60})\*\*[^\w*]*\Z", re.I)
+_IS_BOLD = re.compile(
+    r"^(?!\W*(?:note|remember|recall|here|the (?:key|main|first|formula|rule|trick))\b).*(?:\b(?:is|are|was|were|be|costs?|equals|has|have|takes?)|[=:])\s\$?\*\*([^*\n]{1,60})\*\*[^\w*]*\Z", re.I
+)
 _MARKED_END = re.compile(r"(?:\*\*|`)([^*`\n]+)(?:\*\*|`)[\s.!]*\Z")
 _ALONE_AT_END = re.compile(  # a last paragraph that is an answer and nothing else
     r"(?<=\S)[ \t]*\n[ \t]*\n\s{0,20}(?:\*\*((?!(?:note|final|answer|solution|conclusion|explanation)\b)[^*\n:]{1,40}?)\*\*"
@@ -59,9 +61,11 @@ _SENTENCE = re.compile(r"(?:\S+\s+){2}.*[.!*]\s*", re.S)
 _MORE_THAN_A_NUMBER = re.compile(  # a date or a time of day
     r"\d\s?[ap]\.?m\b|\b(?:january|february|march|april|may|june|july|august|september|october|november|december)\b", re.I
 )
+_TOGETHER = re.compile(r"\d(?:\s[a-z]+)?\s?(?:[:/–-]|,\s|\b(?:to|and|or|(?:out )?of)\b)?\s?[$€£]?(?<![\d.,])\d", re.I)  # 3 to 4, 5 ft 10 in
 _COURTESY = re.compile(
     r"(?:(?<=[.!?*}\])`])|\A)\s*(?:please\s+)?(?:let me know (?:if|whether)|(?:i )?hope (?:this|that|it) helps|feel free to"
-    r"|if you (?:have|need) (?:any|more|other|further))\b[^\n]*\s*\Z",
+    r"|if you (?:have|need) (?:any|more|other|further)(?:\s[a-z]+){0,2}\s(?:questions?|help|details?|explanations?|assistance))\b"
+    r"(?:(?!answer|####|boxed|=)[^\n])*\s*\Z",
     re.I,
 )
 _ENDS = re.compile(r"(?:\s*(?:<\|(?:im_end|eot_id|end|endoftext|end_of_text)\|>|<end_of_turn>|<(?:/s|eos)>))+\s*\Z")
@@ -78,13 +82,14 @@ def split_answer(text: str) -> tuple[str | None, str | None]:
     """The rationale and the answer of a text that holds both; ``None`` for a missing one."""
     thought, said = split_thoughts(text := ended(text))
     rest = unwrapped(said)
-    if block := BLOCK.fullmatch(rest.strip()):
-        return thought or None, block["code"] or rest.strip()
+    if (block := block_of(rest)) is not None:
+        return thought or None, block
     tagged = rest != said.strip()
-    for extra in ((), (CHOICE_IS, IS_RIGHT)):
-        summary = [tidy(text if kind in ENCLOSED else first_sentence(text).rstrip("! *")) for kind, text in anchors(rest, *extra)]
-        if (answer := next(filter(None, reversed(summary)), None)) is not None:
-            break
+    summary = [tidy(text if kind in ENCLOSED else first_sentence(text).rstrip("! *")) for kind, text in anchors(rest)]
+    answer = next(filter(None, reversed(summary)), None)
+    if answer is None:  # "The correct choice is B."
+        letters = [tidy(text).strip("()") for _, text in anchors(last_sentence(rest), CHOICE_IS, IS_RIGHT)]
+        answer = letters[-1] if letters and len(letters[-1]) == 1 else None
     if answer is None and not thought and (opened := OPENS.match(rest.strip())):
         return rest.strip()[opened.end() :].strip() or None, opened[1]
     if answer is None and is_bare_answer(rest.strip()):
@@ -137,8 +142,8 @@ def _concluded(text: str) -> str | None:
     lines = [line for line in normalise(text).split("\n") if line.strip()]
     last = plain_numbers(last_sentence(lines[-1])) if lines else ""
     if not (CONCLUDES.match(last) or (len(lines) > 1 and _HEADING.search(lines[-2]))):
-        said_in_bold = _IS_BOLD.search(last_sentence(text))  # "The price is **$17**."
-        return tidy(said_in_bold[1].rstrip("!")) if said_in_bold else None
+        bold = _IS_BOLD.match(last_sentence(text))  # "The price is **$17**."
+        return tidy(bold[1].rstrip("!")) if bold else None
     unsettled = _SUM.search(last.rpartition("=")[2]) or _SEVERAL.search(last) if "=" in last else _NO_RESULT.search(last)
     if unsettled:
         return None
@@ -181,6 +186,8 @@ def from_sentence(answer: str, rationale: str, question: str) -> str:
         return opened_with(answer) or answer
     numbers, known = find_numbers(plain_numbers(answer)), numbers_in(question)
     numbers = [number for number in numbers if len(numbers) == 1 or number.value not in known]
+    if _TOGETHER.search(answer):
+        return answer
     if len(numbers) != 1 or not is_bare_answer(answer) or not _SENTENCE.fullmatch(answer) or _MORE_THAN_A_NUMBER.search(answer):
         return answer
     lines = [line for line in rationale.split("\n") if line.strip()]

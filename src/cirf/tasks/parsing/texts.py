@@ -53,7 +53,7 @@ def bare_quantity(text: str) -> str:
     return text if found is None or not (found["unit"] or found["before"]) or "percent" in _unit(found) else found["number"]
 
 
-BLOCK = re.compile(r"```\w*\n(?P<code>(?:(?!```).)+?)\n?```|[\[{].*[\]}]", re.S)  # code or data, and nothing else
+_CODE = re.compile(r"```\w*\n((?:(?!```).)+?)\n?```", re.S)
 _LISTED = re.compile(r"\s*[,;&>→]\s*(?:and\s)?|\s+and\s+", re.I)
 _STATED = re.compile(r"[^\n.;]{1,80}?(?:\s(?:is|are|was|were)|\s?[:=])\s+(.+)", re.S)  # "The due date is May 1"
 _LEAD = re.compile(r"(?:(?:in|on|at)\s+)?(?:(?:an?|the)\s+)?(?=.)", re.I)
@@ -107,10 +107,24 @@ def _unit(quantity: re.Match[str]) -> str:
     return " ".join(_NAMES.get(word, word.casefold().rstrip(".").removesuffix("s")) for word in words)
 
 
+def block_of(text: str) -> str | None:
+    """The code of a text that is one block of it and does not name an answer, or a text that is one list or object; else
+    ``None``."""
+    text = text.strip()
+    if block := _CODE.fullmatch(text):
+        return None if anchors(block[1]) else block[1]
+    depth = 0
+    for match in re.finditer(r"[\[{]|([\]}])", text) if text[:1] in ("[", "{") else ():
+        depth += -1 if match[1] else 1
+        if not depth:
+            return text if match.end() == len(text) else None
+    return None
+
+
 def parse_text(text: str) -> str | None:
     """The anchored answer, else all of code or data, else the last line; ``None`` for nothing."""
-    if block := BLOCK.fullmatch(text.strip()):
-        return tidy(block["code"] or text)
+    if (block := block_of(text)) is not None:
+        return tidy(block)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if not lines:
         return None
