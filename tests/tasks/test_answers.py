@@ -546,6 +546,8 @@ def test_a_verdict_names_its_letter(letter: str, frame: str) -> None:
         ("C++", "C"), ("C#", "C"), ("x + 1", "x - 1"), ("-5 degrees", "5 degrees"), ("$5", "5%"), ("3.5", "3 5"), ("a-b", "a+b"),
         ("} >", "> )"), ("1/2", "1 2"), ("x", "-x"), ("A", "A, C"), ("Bo, Ann", "Ann, Bo"), ("12", "12 Angry Men"),
         ("It is Rome or Paris", "Paris"), ("It is not Paris", "Paris"), ("It is Rome, it is Paris", "Paris"), ("x^2", "2x"),
+        ("A > B > C", "C > B > A"), ("b, a", "a, b"), ("A, C, B", "B, A, C"), ("2 : 3", "3"), ("No one is here", "here"),
+        ("If it rains, it is on", "on"), ("$10^5$", "105"), ("$x^2$", "$x_2$"), ("in time", "on time"), ("minor", "A minor"),
     ],
 )  # fmt: skip
 def test_signs_that_mean_something_distinguish_texts(ours: str, theirs: str) -> None:

@@ -36,7 +36,9 @@ _LABEL = re.compile(
 _HEADING = re.compile(r"\b(?:answer|conclusion|summary|result)(?:\s+is)?\W*$", re.I)
 _BOLD = re.compile(r"\*\*([^*\n]+)\*\*")
 _IS_BOLD = re.compile(
-    r"^(?!\W*(?:note|remember|recall|here|the (?:key|main|first|formula|rule|trick))\b).*(?:\b(?:is|are|was|were|be|costs?|equals|has|have|takes?)|[=:])\s\$?\*\*([^*\n]{1,60})\*\*[^\w*]*\Z", re.I
+    r"^(?!\W*(?:note|remember|recall|here|the (?:key|main|first|formula|rule|trick))\b)"
+    r".*(?:\b(?:is|are|was|were|be|costs?|equals|has|have|takes?)|[=:])\s\$?\*\*([^*\n]{1,60})\*\*[^\w*]*\Z",
+    re.I,
 )
 _MARKED_END = re.compile(r"(?:\*\*|`)([^*`\n]+)(?:\*\*|`)[\s.!]*\Z")
 _ALONE_AT_END = re.compile(  # a last paragraph that is an answer and nothing else
@@ -61,7 +63,9 @@ _SENTENCE = re.compile(r"(?:\S+\s+){2}.*[.!*]\s*", re.S)
 _MORE_THAN_A_NUMBER = re.compile(  # a date or a time of day
     r"\d\s?[ap]\.?m\b|\b(?:january|february|march|april|may|june|july|august|september|october|november|december)\b", re.I
 )
-_TOGETHER = re.compile(r"\d(?:\s[a-z]+)?\s?(?:[:/–-]|,\s|\b(?:to|and|or|(?:out )?of)\b)?\s?[$€£]?(?<![\d.,])\d", re.I)  # 3 to 4, 5 ft 10 in
+_TOGETHER = re.compile(
+    r"\d(?:\s[a-z]+)?\s?(?:[:/–-]|,\s|\b(?:to|and|or|(?:out )?of)\b)?\s?[$€£]?(?<![\d.,])\d", re.I
+)  # 3 to 4, 5 ft 10 in
 _COURTESY = re.compile(
     r"(?:(?<=[.!?*}\])`])|\A)\s*(?:please\s+)?(?:let me know (?:if|whether)|(?:i )?hope (?:this|that|it) helps|feel free to"
     r"|if you (?:have|need) (?:any|more|other|further)(?:\s[a-z]+){0,2}\s(?:questions?|help|details?|explanations?|assistance))\b"

@@ -55,26 +55,36 @@ def bare_quantity(text: str) -> str:
 
 _CODE = re.compile(r"```\w*\n((?:(?!```).)+?)\n?```", re.S)
 _LISTED = re.compile(r"\s*[,;&>→]\s*(?:and\s)?|\s+and\s+", re.I)
-_STATED = re.compile(r"[^\n.;]{1,80}?(?:\s(?:is|are|was|were)|\s?[:=])\s+(.+)", re.S)  # "The due date is May 1"
-_LEAD = re.compile(r"(?:(?:in|on|at)\s+)?(?:(?:an?|the)\s+)?(?=.)", re.I)
+_LETTERS = re.compile(r"[A-J](?:(?:\s*[,;&]\s*(?:and\s)?|\s+and\s+)[A-J])+")  # of options, in no order
+_STATED = re.compile(r"[^\W\d][^\n.;]{0,80}?(?:\s(?:is|are|was|were)|\s?[:=])\s+(.+)", re.S)  # "The due date is May 1"
+_UNSURE = re.compile(
+    r"\b(?:not|or|nor|no|nobody|none|nothing|neither|never|cannot|hardly|but|except|if|unless|whether|unclear|unknown|doubt|false|wrong"
+    r"|incorrect|opposite)\b|n[’']t\b",
+    re.I,
+)
+_LEAD = re.compile(r"(?:(?P<place>in|on|at)\s+)?(?:(?:an?|the)\s+)?(?=.)", re.I)
+_KEY = re.compile(r"A\s")  # "A minor"
 COPULA = re.compile(r"(?:です|である|입니다|이다)\W*\Z")
+_SYMBOLS = ((re.compile(r"\binfinity\b", re.I), "∞"), (re.compile(r"(?<![A-Za-z])pi\b", re.I), "π"))
 
 
 def same_text(parsed: str, gold: str) -> bool:
     """Whether two texts are the same after ``normalise_text``, LaTeX, a leading article and the sentence that states it apart, or
-    list the same (of letters in any order), or are a number with its unit and the same number without one."""
-    stated = _STATED.fullmatch(parsed)
-    stated = None if re.search(r"\b(?:not|or|nor)\b|n[’']t\b", parsed, re.I) else stated
+    list the same (letters of options in any order), or are a number with its unit and the same number without one."""
+    stated = None if _UNSURE.search(parsed) else _STATED.fullmatch(parsed)
     return _same(parsed, gold) or (stated is not None and _same(stated[1], gold))
 
 
 def _same(parsed: str, gold: str) -> bool:
-    for plainer in (str, tidy, _essence):
+    places = [match["place"] for text in (parsed, gold) if (match := _LEAD.match(tidy(text))) and match["place"]]
+    apart = len({place.casefold() for place in places}) == 2 or _KEY.match(gold)  # "in time" and "on time"
+    for plainer in (str, tidy) if apart else (str, tidy, _essence):
         if normalise_text(plainer(parsed)) == normalise_text(plainer(gold)) != "":
             return True
-    ours, theirs = ([normalise_text(each) for each in _LISTED.split(text)] for text in (parsed, gold))
-    alike = sorted if all(len(each) == 1 and each.isalpha() for each in theirs) else list
-    if len(theirs) > 1 and alike(ours) == alike(theirs):
+    lists = [[normalise_text(each) for each in _LISTED.split(text)] for text in (parsed, gold)]
+    if all(map(_LETTERS.fullmatch, (parsed, gold))) and lists[1] == sorted(lists[1]):
+        lists = [sorted(each) for each in lists]
+    if len(lists[1]) > 1 and lists[0] == lists[1]:
         return True
     one, other = map(_quantity, (parsed, gold))
     if one is None or other is None or _value(one) != _value(other):
@@ -84,9 +94,12 @@ def _same(parsed: str, gold: str) -> bool:
 
 
 def _essence(text: str) -> str:
-    """A text without LaTeX, a leading article and a copula at its end."""
-    latex = "\\" in text or text[:1] == text[-1:] == "$"
-    return _LEAD.sub("", COPULA.sub("", tidy(re.sub(r"[$_^]", "", normalise(text)) if latex else text)), count=1)
+    """A text without LaTeX, a leading article and a copula at its end, the same symbols for words."""
+    if "\\" in text or text[:1] == text[-1:] == "$":
+        text = re.sub(r"[$_]|(?<=[ cdkm]m|ft|in)\^(?=[23]\b)", "", normalise(text))
+    for pattern, sign in _SYMBOLS:
+        text = pattern.sub(sign, text)
+    return _LEAD.sub("", COPULA.sub("", tidy(text)), count=1)
 
 
 def _quantity(text: str) -> re.Match[str] | None:
