@@ -33,17 +33,16 @@ _FEW = 3  # sentences
 
 def rationale_of(text: str) -> str:
     """The rationale that a text holds. A text without thoughts and bare notes is returned unchanged. After thoughts it is the
-    following text, if that explains in two sentences or more, in a few of them only if it calculates or the thoughts do not; else
-    the thoughts, ended by a line with the answer (``#### 28``). Calculator notes without other text are written out, one per
-    line. Thoughts that break off are none."""
+    following text, if that explains in some sentences, in two or three only if it calculates or the thoughts do not; else the
+    thoughts, ended by a line with the answer (``#### 28``). Calculator notes without other text are written out, one per line.
+    Thoughts that break off are none."""
     thought, rest = split_thoughts(text)
     rest = unwrapped(rest)
     last = text.rstrip()[-1:]  # of thoughts that are closed, the mark's
     if thought and not rest and (last.isalpha() or last in ",:;") and re.search(r"(?<!\d)[.!?]\s|。", thought):
         return ""
     explaining = [each for each in sentences(normalise(BOX.sub("", rest))) if not states_answer_only(each)]
-    calculates = len(explaining) > _FEW or worked_out(rest) or not worked_out(thought)
-    if not thought or (len(explaining) > 1 and calculates):
+    if not thought or len(explaining) > _FEW or (len(explaining) > 1 and (worked_out(rest) or not worked_out(thought))):
         return equations_written_out(rest)
     said = _answer(rest)
     return equations_written_out(f"{thought}\n#### {said}" if said else thought)

@@ -129,8 +129,8 @@ def plain_row(
         row["rationale"], row["answer"] = split_answer(row["answer"])
     elif row.get("answer") is None and is_text(row.get("rationale")) and all(found := split_answer(row["rationale"])):
         row["rationale"], row["answer"] = found
-    elif answered and row.get("answer") is None and (found := first_text(row, _VERDICTS_NAMED)) is not None:
-        row["answer"] = found
+    elif answered and row.get("answer") is None and (verdict := first_text(row, _VERDICTS_NAMED)) is not None:
+        row["answer"] = verdict
     if row.get("rationale", "") is None:
         del row["rationale"]
     for field in ("question", "answer") if answered else ():
@@ -323,12 +323,11 @@ def _opened(row: dict[str, Any]) -> dict[str, Any]:
         if isinstance(value, list) and value and all(map(_is_value, value)):
             if len({normalise_text(str(each)) for each in value}) == 1:
                 row[name] = value[0]
-            elif has_options(row) and all(str(each).isalpha() and len(str(each)) == 1 for each in value):
+            elif (has_options(row) and all(str(each).isalpha() and len(str(each)) == 1 for each in value)) or (
+                name == "labels" and all(map(is_text, value)) and _given(row) is None and first_text(row, _TARGETS) is None
+            ):
                 row[name] = ", ".join(value)
-            elif name == "labels":
-                alone = _given(row) is None and first_text(row, _TARGETS) is None and not has_options(row)
-                row[name] = ", ".join(value) if alone and all(map(is_text, value)) else value
-            elif not any(isinstance(each, (str, bool)) for each in value):
+            elif name != "labels" and not any(isinstance(each, (str, bool)) for each in value):
                 row[name] = json.dumps(value)
     asked = [name for name in _ASKED if is_text(row.get(name))]
     answered = _given(row) is not None or first_text(row, _TARGETS) is not None

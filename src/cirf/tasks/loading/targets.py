@@ -194,8 +194,7 @@ def from_sentence(answer: str, rationale: str, question: str) -> str:
         return answer
     if len(numbers) != 1 or not is_bare_answer(answer) or not _SENTENCE.fullmatch(answer) or _MORE_THAN_A_NUMBER.search(answer):
         return answer
-    lines = [line for line in rationale.split("\n") if line.strip()]
-    found = numbers_in(*worked_out(rationale), *(in_words(line, ()) for line in lines[-1:]))
+    found = numbers_in(*worked_out(rationale), in_words(rationale.strip().rpartition("\n")[2], ()))
     return number_text(numbers[0].value) if numbers[0].value in found else answer
 
 

@@ -175,8 +175,7 @@ def state(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
                 return f"no {found.removeprefix('any ')}"
             offered = found and re.search(rf"\bor {re.escape(found)}\b|\b{re.escape(found)} or\b", asked, re.I)  # "on or off?"
             named = match and match["copula"] and clause.startswith(found, match.end()) and _DEFINITE.match(clause)
-            swaps = found and not (offered or named) and _is_known(found, known)
-            if match and swaps and not _NOW.search(clause[: match.start() + 1]):
+            if match and found and not (offered or named or _NOW.search(clause[: match.start() + 1])) and _is_known(found, known):
                 about = "" if _QUANTIFIED.match(clause) else _subject(clause[: match.start()])
                 found = (
                     ""
