@@ -146,8 +146,8 @@ def _concluded(text: str) -> str | None:
     lines = [line for line in normalise(text).split("\n") if line.strip()]
     last = plain_numbers(last_sentence(lines[-1])) if lines else ""
     if not (CONCLUDES.match(last) or (len(lines) > 1 and _HEADING.search(lines[-2]))):
-        bold = _IS_BOLD.match(last_sentence(text))  # "The price is **$17**."
-        return tidy(bold[1].rstrip("!")) if bold else None
+        said_in_bold = _IS_BOLD.match(last_sentence(text))  # "The price is **$17**."
+        return tidy(said_in_bold[1].rstrip("!")) if said_in_bold else None
     unsettled = _SUM.search(last.rpartition("=")[2]) or _SEVERAL.search(last) if "=" in last else _NO_RESULT.search(last)
     if unsettled:
         return None
