@@ -46,7 +46,12 @@ _CHANGES = (  # a step that turns a state into another of its group uses it, alt
     {"odd", "even"},
     {"left", "right"},
     {"north", "east", "south", "west"},
+    {"monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"},
+    {"january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november", "december"},
 )
+_RATIOS = (*UNITS, 3, 7, 12, 16, 24, 365)  # of more units: feet, days, inches, ounces, hours
+_STEM = 4  # letters: "mammal" is in "mammalian"
+_DENIES = re.compile(r"\b(?:no|not|wrong|false|incorrect|out|excluded|ruled)\b|n[’']t\b", re.I)
 
 PROMPT = ("results", ("steps", "count"), "results.writer.prompt")
 """The shipped prompt, its required placeholders, and the recipe's key for another."""
@@ -218,20 +223,29 @@ def unused(results: Sequence[str], texts: Sequence[str], problem: Problem) -> li
 
     A result is used where one of its numbers, or of one without numbers a word or the option that it names, is in a later step or
     result or in the answer. The number may be rounded or of another unit there, or another may be worked out from it that is not
-    known yet; a state may be changed.
+    known yet; a state may be changed; an option may be excluded, a letter or an unknown be a part of what follows.
     """
     options = {chr(ord("A") + index): text for index, text in enumerate(problem.choices or ())}
     ending = f"{problem.answer} {options.get(problem.answer, '')}"
     found = []
     for index, result in enumerate(results[:-1]):
         later = "\n".join((*texts[index + 1 :], *results[index + 1 :], ending))
+        named, after = _named(f"{result} {options.get(result, '')}"), _named(later)
         if numbers := _numbers(result):
             known = _numbers(problem.question, *texts[: index + 1]) | {*map(Fraction, UNITS)}
-            after = _numbers(later)
-            made = {worked for value in numbers for other in known for worked in _worked_out(value, other)}
-            used = numbers & after or _rounded(made) & _rounded(after - known)
+            new = _numbers(later)
+            made = {worked for value in numbers for other in (*known, *_RATIOS) for worked in _worked_out(value, other)}
+            used = (numbers | {value / 100 for value in numbers}) & new or _rounded(made) & _rounded(new - known)
+            used = used or {word for word in named if isinstance(word, str) and re.fullmatch("[^\\W\\d_]", word)} & after
         else:
-            used = _named(f"{result} {options.get(result, '')}") & _named(later)
+            part = (
+                not options
+                and len(result) < _STEM
+                and any(result.lower() in text.lower() for text in (*results[index + 1 :], ending))
+            )
+            excludes = options and _DENIES.search(result) and named & _named(" ".join((*options, *options.values())))
+            unread = re.search(r"\d", result)  # "√25"
+            used = named & after or part or excludes or unread
         if result and not used:
             found.append(index + 1)
     return found
@@ -243,7 +257,8 @@ def _numbers(*texts: str) -> set[Fraction]:
 
 def _worked_out(one: Fraction, other: Fraction) -> set[Fraction]:
     quotients = {one / other, other / one} if one and other else set()
-    return {one, one + other, abs(one - other), one * other} | quotients
+    roots = {one**2, Fraction(math.sqrt(one))} if one < 10**12 else set()
+    return {one, one + other, abs(one - other), one * other, one * other / 100} | quotients | roots
 
 
 def _rounded(numbers: Iterable[Fraction]) -> set[Any]:
@@ -252,8 +267,10 @@ def _rounded(numbers: Iterable[Fraction]) -> set[Any]:
 
 def _named(text: str) -> set[Any]:
     """The words of a text, and the groups of states that they are of."""
-    words = {word.removesuffix("s") for word in _WORDS.findall(text.lower())}
-    return words | {index for index, group in enumerate(_CHANGES) if not words.isdisjoint(group)}
+    said = {word.removesuffix("s") for word in _WORDS.findall(text.lower())}
+    words = said | {word.removesuffix("ie").removesuffix("y") for word in said}
+    words |= {word[: max(_STEM, len(word) - 3)] for word in words}
+    return words | {index for index, group in enumerate(_CHANGES) if not said.isdisjoint(group)}
 
 
 def compare_with_rule(

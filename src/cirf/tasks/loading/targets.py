@@ -36,8 +36,8 @@ _LABEL = re.compile(
 _HEADING = re.compile(r"\b(?:answer|conclusion|summary|result)(?:\s+is)?\W*$", re.I)
 _BOLD = re.compile(r"\*\*([^*\n]+)\*\*")
 _IS_BOLD = re.compile(
-    r"^(?!\W*(?:note|remember|recall|here|the (?:key|main|first|formula|rule|trick))\b)"
-    r".*(?:\b(?:is|are|was|were|be|costs?|equals|has|have|takes?)|[=:])\s\$?\*\*([^*\n]{1,60})\*\*[^\w*]*\Z",
+    r"(?!\W*(?:note|remember|recall|here|the (?:key|main|first|formula|rule|trick))\b).*"
+    r"(?:\b(?:is|are|was|were|be|costs?|equals|has|have|takes?)|[=:])\s\$?\*\*([^*\n]{1,60})\*\*[^\w*]*\Z",
     re.I,
 )
 _MARKED_END = re.compile(r"(?:\*\*|`)([^*`\n]+)(?:\*\*|`)[\s.!]*\Z")
@@ -69,7 +69,7 @@ _TOGETHER = re.compile(
 _COURTESY = re.compile(
     r"(?:(?<=[.!?*}\])`])|\A)\s*(?:please\s+)?(?:let me know (?:if|whether)|(?:i )?hope (?:this|that|it) helps|feel free to"
     r"|if you (?:have|need) (?:any|more|other|further)(?:\s[a-z]+){0,2}\s(?:questions?|help|details?|explanations?|assistance))\b"
-    r"(?:(?!answer|####|boxed|=)[^\n])*\s*\Z",
+    r"(?:(?!answer|####|boxed|=)[^\n]){0,300}\s*\Z",  # not to the end from each of many
     re.I,
 )
 _ENDS = re.compile(r"(?:\s*(?:<\|(?:im_end|eot_id|end|endoftext|end_of_text)\|>|<end_of_turn>|<(?:/s|eos)>))+\s*\Z")
