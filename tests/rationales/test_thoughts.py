@@ -77,6 +77,7 @@ def test_marks_of_thoughts_are_in_no_rationale(marks: str) -> None:
 def test_a_bare_answer_in_two_forms_replaces_no_calculation() -> None:
     rest = "Noor has **28** beads left.\n\n\\boxed{28\\text{ beads}}"
     assert rationale_of(f"<think>4 * 8 = 32, then 32 - 4 = 28.</think>{rest}") == "4 * 8 = 32, then 32 - 4 = 28.\n#### 28 beads"
+    assert "####" not in rationale_of("<think>3 + 4 = 7.</think>First add the pens. So it is seven.")  # that is no answer
 
 
 def test_a_text_without_thoughts_is_left_as_it_is() -> None:

@@ -467,6 +467,8 @@ def test_an_option_is_named_in_any_form(step: str, result: str, problem: Problem
         ("The last sentence says that it makes bicycles.", "bicycles", dataclasses.replace(WHO, answer="bicycles")),
         ("Therefore the correct answers are A and C.", "A, C", dataclasses.replace(WHO, answer="A, C")),
         ("The passage says that Eve was born in Cairo.", "Cairo", BORN),
+        ("So it took less than three.", "", dataclasses.replace(WHO, answer="4")),
+        ("So half of seven friends left.", "", dataclasses.replace(WHO, answer="4")),
         ("So the similarity is 1.0 out of 5.", "1", dataclasses.replace(WHO, answer="4")),
         ("It is (10 * 5)/100 = Rs. 1,000.", "1000", dataclasses.replace(WHO, answer="4")),
         ("It also says that Eve became a baker.", "baker", dataclasses.replace(BORN, question="P.\n\nWhere was Eve born?")),

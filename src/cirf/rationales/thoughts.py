@@ -45,6 +45,7 @@ def rationale_of(text: str) -> str:
     if not thought or len(explaining) > _FEW or (len(explaining) > 1 and (worked_out(rest) or not worked_out(thought))):
         return equations_written_out(rest)
     said = _answer(rest)
+    said = "" if len(sentences(said)) > 1 else said  # an explanation
     return equations_written_out(f"{thought}\n#### {said}" if said else thought)
 
 

@@ -80,6 +80,9 @@ _LONE = re.compile(  # a sum that closes the step and is left to the reader
     r"(?:\s*(?P<sign>[+×*÷/])\s*|\s+(?P<minus>-)\s+)\$?(?P<right>[0-9][0-9,]*(?:\.[0-9]+)?)\)?(?:\s+[a-z]+){0,3}\s*[.!]?\s*$"
 )
 _UNREAD_FIRST = re.compile(rf"[\s$€£¥₹(~-]*(?:(?:about|approximately|only|just|exactly)\s)?[$€£¥₹-]?{UNREAD}", re.I)
+_NO_AMOUNT = re.compile(  # of a number in words
+    r"\b(?:half|third|quarter|most|least|than|under|over|below|above|between|about|around|nearly|almost)\b", re.I
+)
 _CLOCK = re.compile(r"\s*((?:\d{1,3}(?::\d{1,3}){1,3}|\d{1,2}(?=\s?[ap]\.?m\b))(?:\s?[ap](?:m\b|\.m\.?))?)(?![\d:])", re.I)
 _PARTS = re.compile(  # of two units: "1 h 35 min", "5 feet 3 inches"; "3 remainder 2"
     r"\s*([0-9]+\s?(?:h|hrs?|hours?|min(?:ute)?s?|days?|weeks?|years?|ft|feet|foot|lbs?|pounds?|dollars?)"
@@ -171,7 +174,8 @@ def in_words(segment: str, previous: tuple[str, ...], as_written: bool = False) 
             return listed[0] if listed else _short(number, text, as_written)
     if concludes and _only_one(numbers, text) and not any(_unsettled(text, n.end) for n in numbers):
         return _short(numbers[0], text, as_written)
-    word = only_word_value(BETWEEN_SENTENCES.split(text.strip())[-1]) if concludes and not numbers else None
+    said = BETWEEN_SENTENCES.split(text.strip())[-1]
+    word = only_word_value(said) if concludes and not numbers and _NO_AMOUNT.search(said) is None else None
     return "" if word is None else str(word)
 
 
