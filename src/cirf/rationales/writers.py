@@ -11,7 +11,7 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -49,7 +49,7 @@ _CHANGES = (  # a step that turns a state into another of its group uses it, alt
     {"monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"},
     {"january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november", "december"},
 )
-_RATIOS = (*UNITS, 3, 7, 12, 16, 24, 365)  # of more units: feet, days, inches, ounces, hours
+_RATIOS = tuple(map(Fraction, (*UNITS, 3, 7, 12, 16, 24, 365)))  # of more units: feet, days, inches, ounces, hours
 _STEM = 4  # letters: "mammal" is in "mammalian"
 _DENIES = re.compile(r"\b(?:no|not|wrong|false|incorrect|out|excluded|ruled)\b|n[’']t\b", re.I)
 
@@ -229,26 +229,28 @@ def unused(results: Sequence[str], texts: Sequence[str], problem: Problem) -> li
     ending = f"{problem.answer} {options.get(problem.answer, '')}"
     found = []
     for index, result in enumerate(results[:-1]):
-        later = "\n".join((*texts[index + 1 :], *results[index + 1 :], ending))
-        named, after = _named(f"{result} {options.get(result, '')}"), _named(later)
+        after = (*results[index + 1 :], ending)
+        later = "\n".join((*texts[index + 1 :], *after))
+        named = _named(f"{result} {options.get(result, '')}")
         if numbers := _numbers(result):
             known = _numbers(problem.question, *texts[: index + 1]) | {*map(Fraction, UNITS)}
-            new = _numbers(later)
-            made = {worked for value in numbers for other in (*known, *_RATIOS) for worked in _worked_out(value, other)}
-            used = (numbers | {value / 100 for value in numbers}) & new or _rounded(made) & _rounded(new - known)
-            used = used or {word for word in named if isinstance(word, str) and re.fullmatch("[^\\W\\d_]", word)} & after
+            letters = {word for word in named if isinstance(word, str) and re.fullmatch(r"[^\W\d_]", word)}
+            used = _calculated_with(numbers, known, _numbers(later)) or bool(letters & _named(later))
         else:
-            part = (
-                not options
-                and len(result) < _STEM
-                and any(result.lower() in text.lower() for text in (*results[index + 1 :], ending))
-            )
-            excludes = options and _DENIES.search(result) and named & _named(" ".join((*options, *options.values())))
+            part = not options and len(result) < _STEM and any(result.lower() in text.lower() for text in after)
+            excludes = _DENIES.search(result) and named & _named(" ".join((*options, *options.values())))
             unread = re.search(r"\d", result)  # "√25"
-            used = named & after or part or excludes or unread
+            used = bool(named & _named(later) or part or excludes or unread)
         if result and not used:
             found.append(index + 1)
     return found
+
+
+def _calculated_with(numbers: Set[Fraction], known: Set[Fraction], later: Set[Fraction]) -> bool:
+    """Whether one of the numbers is among the later ones, or one that is not ``known`` yet can be worked out from it."""
+    made = {worked for value in numbers for other in (*known, *_RATIOS) for worked in _worked_out(value, other)}
+    shares = {value / 100 for value in numbers}
+    return bool((numbers | shares) & later or _rounded(made) & _rounded(later - known))
 
 
 def _numbers(*texts: str) -> set[Fraction]:
