@@ -138,7 +138,12 @@ def plain_row(
             raise missing(raw, field, where)
     if is_text(row.get("answer")) and is_text(row.get("rationale")) and not has_options(row):
         row["answer"] = from_sentence(row["answer"], row["rationale"], str(row.get("question", "")))
-    named = columns or {}
+    _put_context_first(row, where, columns or {})
+    return with_choices(row, where)
+
+
+def _put_context_first(row: dict[str, Any], where: str, named: Mapping[str, str]) -> None:
+    """Put the context and the system prompt of a row before its question, unless the question has them."""
     wanted = "context" in named or "question" not in named
     sources = ("context",) if "context" in named else (*_CONTEXTS, "premise", "premises")
     context = _context(row, sources) if wanted and is_text(row.get("question")) else None
@@ -148,7 +153,6 @@ def plain_row(
     for before in filter(None, (context, system)):
         if before.strip() not in row["question"]:
             row["question"] = f"{before.strip()}\n\n{row['question']}"
-    return with_choices(row, where)
 
 
 def _summary(row: Mapping[str, Any], target: str | None) -> str | None:
