@@ -269,7 +269,7 @@ def _read(path: Path, refused: Refused | None, columns: Mapping[str, str] | None
         kept = stat.S_ISREG(state.st_mode) and state.st_size <= _KEPT and path.suffix != ".gz"
     except OSError:  # reading says what is wrong
         kept = False
-    rows, bad = _kept(*how, state.st_ino, state.st_size, state.st_mtime_ns) if kept else _sorted_out(*how)
+    rows, bad = _kept(*how, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns) if kept else _sorted_out(*how)
     if refused is not None:
         refused += bad
     return rows

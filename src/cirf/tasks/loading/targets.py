@@ -63,9 +63,9 @@ _SENTENCE = re.compile(r"(?:\S+\s+){2}.*[.!*]\s*", re.S)
 _MORE_THAN_A_NUMBER = re.compile(  # a date or a time of day
     r"\d\s?[ap]\.?m\b|\b(?:january|february|march|april|may|june|july|august|september|october|november|december)\b", re.I
 )
-_TOGETHER = re.compile(
+_TOGETHER = re.compile(  # numbers that belong together: 3 to 4, 5 ft 10 in
     r"\d(?:\s[a-z]+)?\s?(?:[:/–-]|,\s|\b(?:to|and|or|(?:out )?of)\b)?\s?[$€£]?(?<![\d.,])\d", re.I
-)  # 3 to 4, 5 ft 10 in
+)
 _COURTESY = re.compile(
     r"(?:(?<=[.!?*}\])`])|\A)\s*(?:please\s+)?(?:let me know (?:if|whether)|(?:i )?hope (?:this|that|it) helps|feel free to"
     r"|if you (?:have|need) (?:any|more|other|further)(?:\s[a-z]+){0,2}\s(?:questions?|help|details?|explanations?|assistance))\b"
