@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cirf.errors import CirfError
@@ -156,6 +156,8 @@ JUNK = st.sampled_from(
 
 
 @given(junk=st.lists(st.tuples(st.integers(0, 30), JUNK), max_size=12), allowed=st.sampled_from((0.05, 0.2, 0.5, 1.0)))
+@example(junk=[(0, "{"), (2, "[1]")], allowed=0.2)
+@example(junk=[(0, "{"), (1, "[1]")], allowed=0.2)
 def test_every_row_is_kept_or_reported(tmp_path_factory: pytest.TempPathFactory, junk: list[Any], allowed: float) -> None:
     folder = tmp_path_factory.mktemp("rows")
     rows = pens(30)

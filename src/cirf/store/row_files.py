@@ -161,11 +161,12 @@ def _json(path: Path, file: IO[str], ending: str, refused: Refused | None, packe
         first = file.readline(LONGEST_LINE)
     opening = first.strip()[:1]
     file.seek(0)
-    indented = first.strip() == "{"
+    indented = first.strip() == "{"  # an object over several lines, or a malformed first line of JSON lines
     if (opening == "[" and not _is_other_list(first)) or (opening == "{" and (ending == ".json" or indented)):
         most = _MOST_AT_ONCE[packed]
         text = file.read(most)
-        if len(text) == most and opening == "[":
+        indented = indented and not re.search(r"^\{[ \t]*\S", text, re.M)
+        if len(text) == most and (opening == "[" or indented):
             raise CirfError(f"{path}: too large for one JSON value; write one object a line (.jsonl)")
         try:
             made = json.loads(text, parse_constant=no_constant)
