@@ -49,6 +49,7 @@ COIN: Tasks = ("coin_flip",)
 FOUR: Tasks = ("gsm8k", "svamp", "multiarith", "commonsense_qa")
 THREE: Tasks = ("gsm8k", "svamp", "multiarith")
 SMALL: Tasks = ("coin_flip", "svamp", "multiarith")
+CHAIN: Tasks = ("chain_sum",)
 GROUPS: dict[str, Tasks] = {"five": FIVE, "others": OTHERS, "coin": COIN, "four": FOUR, "three": THREE, "small": SMALL}
 """Names of groups of benchmarks in captions; in braces they become the number of questions."""
 
@@ -1072,6 +1073,33 @@ FEW_PROSE = Table(
 )
 
 
+def reward_line(seed: int, start: str, variant: str) -> Line:
+    run = f"reward-cpu/seed-{seed}"
+    return Line(f"{seed}, {name(start)}", of(variant, run), of(start, run))
+
+
+REWARD = Table(
+    "reward",
+    "seed, start",
+    {
+        "fine-tuned, %": lambda row: percent(CHAIN)(Line("", row.second or row.first)),
+        "by reward, %": percent(CHAIN),
+        "difference": less(CHAIN),
+        "− prose by reward": lambda row: less(CHAIN, of("prose_by_reward", *row.first.runs))(row),
+        "tokens": tokens(CHAIN),
+        "updates": lambda row: f"{training(row.first.folders[0], row.first.key)['timings']['updates']}",
+        "minutes": lambda row: f"{training(row.first.folders[0], row.first.key)['timings']['training_seconds'] / 60:.0f}",
+    },
+    [
+        reward_line(seed, start, variant)
+        for seed in (1, 2)
+        for start, variant in (("cirf_full", "by_reward"), ("terse", "terse_by_reward"), ("sft_cot", "prose_by_reward"))
+    ],
+    "SmolLM2-135M, chains of three one-digit numbers, 160 rows; updates of 4 questions with 8 answers, on one core each. n = 500, McNemar's "
+    "exact test, bold: p < 0.05.",
+)
+
+
 @cache
 def voted() -> dict[str, Any]:
     """Three trainings of `cirf_subjects` that vote, with prose where they differ."""
@@ -1192,20 +1220,18 @@ def recorded_gap(name: str, first: str, second: str) -> str:
     return bounds(gap.difference, low, high, strong=gap.significant)
 
 
-@cache
-def four_seeds() -> tuple[str, str]:
-    """`cirf_full` less `terse` on synthetic sums, where each seed has questions of its own: over questions, over trainings."""
-    runs = [ROOT / "results" / "sums-cpu" / f"seed-{seed}" for seed in (2, 3, 4, 5)]
-    solved = {
-        method: {
-            f"{run.name}/{item}": right for run in runs for item, right in over_runs.over([run], method, "chain_sum").items()
+def over_seeds(first: Trained, second: Trained) -> str:
+    """The difference on sums, of which each seed has others: a question of a seed counts once."""
+    one, other = (
+        {
+            f"{run}/{item}": right
+            for run in trained.folders
+            for item, right in over_runs.over([run], trained.key, "chain_sum").items()
         }
-        for method in ("cirf_full", "terse")
-    }
-    gap = over_runs.difference(solved["cirf_full"], solved["terse"])
-    low, high = gap.interval
-    by_run = over_runs.by_training(runs, ("cirf_full", "terse"), ("chain_sum",))
-    return bounds(gap.difference, low, high, strong=gap.significant), bounds(*over_runs.spread(by_run))
+        for trained in (first, second)
+    )
+    gap = compare(one, other)
+    return bounds(gap.difference, *gap.interval, strong=gap.significant)
 
 
 @cache
@@ -1243,6 +1269,7 @@ def asked_gap(fast: str) -> str:
 
 BOTH = ("cirf_full_calculator", "terse_calculator")
 SUMS = "made-sums"
+FOUR_SEEDS = tuple(of(key, *(f"sums-cpu/seed-{seed}" for seed in (2, 3, 4, 5))) for key in ("cirf_full", "terse"))
 USES = Table(
     "uses",
     "question",
@@ -1259,8 +1286,8 @@ USES = Table(
             "240 rows of synthetic sums (135M)",
             *(lambda: recorded_gap(SUMS, "cirf_full", "terse"), "500; 1", "not significant (p = 0.06)"),
         ),
-        other_use("", "the same, four other seeds *", lambda: four_seeds()[0], "2,000; 4", "+3 is excluded"),
-        other_use("", "the same, by training", lambda: four_seeds()[1], "4 trainings", "not significant"),
+        other_use("", "the same, four other seeds *", lambda: over_seeds(*FOUR_SEEDS), "2,000; 4", "+3 is excluded"),
+        other_use("", "the same, by training", lambda: by_training(CHAIN)(pair(*FOUR_SEEDS)), "4 trainings", "not significant"),
         use("", "1,500 rows", CIRF, TERSE, FIVE, "3 and 1", "a gain above 0.1 is excluded"),
         other_use("", "9,450 rows; 1.5B", "", "", "not measured"),
         other_use(
@@ -1541,5 +1568,5 @@ TABLES = (
     *(TARGETS, AGAINST, QUESTIONS, STATES, OUTSIDE, FROM_PROSE, SELF_FINDINGS, PRUNING, LEARNED),
     *(HELPS, USES, SCORES, CASCADE, VOTES, DIAGNOSES, CODES),
     *(GPU_SEEDS, GPU_PAIRS, AGAINST_PROSE, MACHINES, RATES, VALUE_TABLE, VARIED, TOKEN_LOSS, TOKEN_START),
-    *(LATENT, BASELINE_TABLE, CODEBOOK, VARIANTS, scaled(), OUT_OF_DOMAIN, FEW_ROWS, FEW_PROSE, COST),
+    *(LATENT, BASELINE_TABLE, CODEBOOK, VARIANTS, scaled(), OUT_OF_DOMAIN, FEW_ROWS, FEW_PROSE, REWARD, COST),
 )
