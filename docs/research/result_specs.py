@@ -1095,8 +1095,8 @@ REWARD = Table(
         for seed in (1, 2)
         for start, variant in (("cirf_full", "by_reward"), ("terse", "terse_by_reward"), ("sft_cot", "prose_by_reward"))
     ],
-    "SmolLM2-135M, chains of three one-digit numbers, 160 rows; updates of 4 questions with 8 answers, on one core each. n = 500, McNemar's "
-    "exact test, bold: p < 0.05.",
+    "SmolLM2-135M, chains of three one-digit numbers, 160 rows; updates of 4 questions with 8 answers, on one core. n = 500, "
+    "McNemar's exact test, bold: p < 0.05.",
 )
 
 
