@@ -52,8 +52,9 @@ quickstart: $(STAMP)
 	$(BIN)/cirf quickstart
 
 # With bytecode kept, processes that tests start need not compile the package, nor a second run the tests.
+# Three processes on two cores: a quarter of the time tests wait, for a server or a process of their own.
 test: $(STAMP)
-	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist worksteal
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
