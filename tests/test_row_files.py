@@ -55,6 +55,7 @@ FORMATS: dict[str, Callable[[Path], Any]] = {
     "bars.csv": lambda path: _csv(path, "|"),
     "excel.csv": lambda path: (_csv(path, ";"), path.write_bytes(b"sep=;\r\n" + path.read_bytes())),
     "jq.json": lambda path: path.write_text("\n".join(json.dumps(row, indent=2) for row in ROWS)),
+    "mixed.jsonl": lambda path: path.write_text("\n".join([json.dumps(ROWS[0], indent=2), *map(json.dumps, ROWS[1:])])),
     "jq.jsonl": lambda path: path.write_text("\n".join(json.dumps(row, indent="\t") for row in ROWS)),
     "utf16.csv": lambda path: _csv(path, "\t", "utf-16"),
     "columns.json": lambda path: path.write_text(json.dumps({name: [row[name] for row in ROWS] for name in ROWS[0]})),

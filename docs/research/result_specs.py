@@ -1286,7 +1286,7 @@ USES = Table(
             "240 rows of synthetic sums (135M)",
             *(lambda: recorded_gap(SUMS, "cirf_full", "terse"), "500; 1", "not significant (p = 0.06)"),
         ),
-        other_use("", "the same, four other seeds *", lambda: over_seeds(*FOUR_SEEDS), "2,000; 4", "+3 is excluded"),
+        other_use("", "the same, four other seeds *", lambda: over_seeds(*FOUR_SEEDS), "2,000; 4", "not significant"),
         other_use("", "the same, by training", lambda: by_training(CHAIN)(pair(*FOUR_SEEDS)), "4 trainings", "not significant"),
         use("", "1,500 rows", CIRF, TERSE, FIVE, "3 and 1", "a gain above 0.1 is excluded"),
         other_use("", "9,450 rows; 1.5B", "", "", "not measured"),
@@ -1418,7 +1418,7 @@ SCORES = Table(
         other_use("whole trace", "trace, sum"),
         other_use("results alone", "results, sum"),
     ],
-    "AUROC, bootstrap intervals; n = 600 and 500, one training each.",
+    "Bootstrap intervals; n = 600 and 500, one training each.",
 )
 
 FLAT = of("sim_cot_mean", "compare-sim-mean-qwen2.5-0.5b")

@@ -165,7 +165,7 @@ def _json(path: Path, file: IO[str], ending: str, refused: Refused | None, packe
     if (opening == "[" and not _is_other_list(first)) or (opening == "{" and (ending == ".json" or indented)):
         most = _MOST_AT_ONCE[packed]
         text = file.read(most)
-        indented = indented and not re.search(r"^\{[ \t]*\S", text, re.M)
+        indented = indented and bool(re.match(r'\s*\{\s*"(?:[^"\\\n]|\\.)*"\s*:', text))  # a key follows
         if len(text) == most and (opening == "[" or indented):
             raise CirfError(f"{path}: too large for one JSON value; write one object a line (.jsonl)")
         try:
