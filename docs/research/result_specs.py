@@ -1269,7 +1269,8 @@ def asked_gap(fast: str) -> str:
 
 BOTH = ("cirf_full_calculator", "terse_calculator")
 SUMS = "made-sums"
-FOUR_SEEDS = tuple(of(key, *(f"sums-cpu/seed-{seed}" for seed in (2, 3, 4, 5))) for key in ("cirf_full", "terse"))
+SUM_SEEDS = tuple(f"sums-cpu/seed-{seed}" for seed in (2, 3, 4, 5))
+FOUR_SEEDS = of("cirf_full", *SUM_SEEDS), of("terse", *SUM_SEEDS)
 USES = Table(
     "uses",
     "question",
