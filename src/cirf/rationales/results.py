@@ -229,7 +229,8 @@ def with_unit(number: str, step: str) -> str:
 
 
 _TOKEN = re.compile(
-    r"""(?P<number>(?:(?:(?<![\w)\]}%.])(?<![\w)\]}%.]\s)|(?<=\b(?:is|to|of|at)\s)|(?<=\b(?:are|was)\s))-)?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:\s?%)?)
+    r"""(?P<number>(?:(?:(?<![\w)\]}%.])(?<![\w)\]}%.]\s)|(?<=\b(?:is|to|of|at)\s)|(?<=\b(?:are|was)\s))-)?(?:\d(?:[\d,]*\d)?(?:\.\d+)?|\.\d+)(?:\s?%)?)
+    |(?P<minus>(?<=[a-z]\s)-(?=\.?\d))
     |(?P<sign>[+*×·÷/-]|\^(?!\s?\(?-?\d+[a-z])|(?<=\d\s):(?=\s\d)|\b(?:plus|minus|times|multiplied\ by|divided\ by|x|of)\b)
     |(?P<root>√|\bsqrt(?=\s?\())|(?P<open>[(\[{])|(?P<close>[)\]}])
     |(?P<word>[a-z][\w'-]*(?:/[a-z]\w*[²³]?)?)|(?P<other>[^\s$£€¥₹°])""",
@@ -275,8 +276,13 @@ def _calculations(text: str) -> Iterator[list[str]]:
     """Every run of numbers, signs and brackets in which there is a sign. Words after a number are left out."""
     run: list[str] = []
     words = 0
+    negative = ""
     for kind, term in [*_terms(text), ("end", "")]:
         valued = bool(run) and _is_value(run[-1])  # whether a sign may follow
+        if kind == "minus" and not valued:  # "Then -1 + 9", where "12 pens -3" has a sign
+            negative = term
+            continue
+        kind, term, negative = "sign" if kind == "minus" else kind, negative + term, ""
         if valued and words < _WORDS and (kind == "word" or (term == "of" and words)):
             words += 1
             continue
