@@ -20,9 +20,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from docs.research.few_rows import cirf
+
 from cirf.commands.analyze import open_run_of
 from cirf.export import archive
-from docs.research.few_rows import cirf
 
 ROWS, TESTED = 400, 500
 
@@ -116,18 +117,16 @@ def main() -> None:
             for name, found in report["methods"].items():
                 low, high = found["interval"]
                 right[name, redundant, seed] = found["accuracy"]
-                print(
-                    f"redundant steps: {redundant}, seed {seed}, {name}: {found['accuracy']:.1%} ({100 * low:.1f}-{100 * high:.1f}), "
-                    f"{found['tokens']:.1f} tokens, {found['truncated']:.1%} truncated",
-                    flush=True,
-                )
+                said = f"{redundant} redundant steps, seed {seed}, {name}: {found['accuracy']:.1%} ({100 * low:.1f}-{100 * high:.1f})"
+                print(f"{said}, {found['tokens']:.1f} tokens, {found['truncated']:.1%} truncated", flush=True)
     if options.archive is not None:
         archive.write([open_run_of(folder, name=name) for name, folder in runs.items()], options.archive)
     ours, peer = (
         fmean(value for (name, redundant, _), value in right.items() if (name, redundant) == arm)
         for arm in (("cirf_full", "drop"), ("sft_cot", "keep"))
     )
-    print(json.dumps({"benchmark": "long_thinking", "ours": ours, "peer": peer, "ratio": ours / max(peer, 1e-9), "unit": "accuracy"}))
+    summary = {"benchmark": "long_thinking", "ours": ours, "peer": peer, "ratio": ours / max(peer, 1e-9)}
+    print(json.dumps(summary | {"unit": "accuracy", "n": len(runs)}))
 
 
 if __name__ == "__main__":
