@@ -117,13 +117,14 @@ def main() -> None:
             for name, found in report["methods"].items():
                 low, high = found["interval"]
                 right[name, redundant, seed] = found["accuracy"]
-                said = f"{redundant} redundant steps, seed {seed}, {name}: {found['accuracy']:.1%} ({100 * low:.1f}-{100 * high:.1f})"
+                arm = f"{redundant} redundant steps, seed {seed}, {name}"
+                said = f"{arm}: {found['accuracy']:.1%} ({100 * low:.1f}-{100 * high:.1f})"
                 print(f"{said}, {found['tokens']:.1f} tokens, {found['truncated']:.1%} truncated", flush=True)
     if options.archive is not None:
         archive.write([open_run_of(folder, name=name) for name, folder in runs.items()], options.archive)
     ours, peer = (
-        fmean(value for (name, redundant, _), value in right.items() if (name, redundant) == arm)
-        for arm in (("cirf_full", "drop"), ("sft_cot", "keep"))
+        fmean(value for (name, redundant, _), value in right.items() if (name, redundant) == wanted)
+        for wanted in (("cirf_full", "drop"), ("sft_cot", "keep"))
     )
     summary = {"benchmark": "long_thinking", "ours": ours, "peer": peer, "ratio": ours / max(peer, 1e-9)}
     print(json.dumps(summary | {"unit": "accuracy", "n": len(runs)}))
