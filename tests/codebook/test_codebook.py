@@ -17,13 +17,14 @@ from hypothesis import strategies as st
 from cirf.analysis.clustering import clustering
 from cirf.codebook.centering import mean_of, represent
 from cirf.codebook.codebook import Codebook, train, usage
+from cirf.codebook.embedding import WORDING
 from cirf.errors import CirfError
 from cirf.progress import SILENT
 from cirf.recipe import schema
 
 Segments = tuple[np.ndarray, np.ndarray]
 Trained = tuple[Codebook, np.ndarray, dict[str, Any], np.ndarray]
-EMBEDDER = {"model": "tiny", "revision": None, "numbers": "keep", "choices": "keep", "closing": "keep"}
+EMBEDDER = {"model": "tiny", "revision": None, "numbers": "keep", "choices": "keep", "closing": "keep", "words": "all"}
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +71,7 @@ def test_what_is_saved_is_read_back_and_both_write_the_same_bytes(trained: Train
 def test_a_codebook_from_before_words_could_be_masked_kept_them(trained: Trained, tmp_path: Path) -> None:
     trained[0].save(tmp_path)
     facts = json.loads((tmp_path / "codebook.json").read_text())
-    for key in ("numbers", "choices", "closing"):
+    for key in WORDING:
         del facts["embedder"][key]
     (tmp_path / "codebook.json").write_text(json.dumps(facts))
     assert Codebook.load(tmp_path).embedder == EMBEDDER

@@ -235,9 +235,15 @@ def test_a_last_step_that_goes_on_is_read_whole() -> None:
     assert wordings(steps, _section(closing="drop")) == steps
 
 
+def test_first_words_are_read_of_every_step() -> None:
+    steps = ["Wait,  is\nthat so, or not?", "Fine.", "Let me check B.\nTherefore, the answer is B."]
+    section = _section(words=3, choices="mask", closing="drop")
+    assert wordings(steps, section, ("no", "yes")) == ["Wait, is that", "Fine.", "Let me check"]
+
+
 @given(st.lists(st.text(max_size=40), min_size=1, max_size=4), st.lists(st.text(max_size=8), max_size=4))
 def test_kept_texts_are_as_they_are_and_changed_ones_hold_something_where_they_did(texts: list[str], choices: list[str]) -> None:
     assert wordings(texts, _section(), choices) == texts
-    every: dict[str, Any] = {key: "drop" if key == "closing" else "mask" for key in WORDING}
+    every: dict[str, Any] = dict(zip(WORDING, ("mask", "mask", "drop", 2), strict=True))
     read = wordings(texts, _section(**every), choices)
     assert [bool(text.strip()) for text in read] == [bool(text.strip()) for text in texts]

@@ -37,6 +37,7 @@ from cirf.store.files import parse_json, to_json, write_atomic
 
 _TENSORS = "codebook.safetensors"
 _FACTS = "codebook.json"
+_UNCHANGED = schema.Embeddings().model_dump(include=set(WORDING))
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +53,7 @@ class Codebook:
     decoder: FeedForward
     settings: schema.Codebook
     corpus_mean: np.ndarray
-    embedder: Mapping[str, str | None]
+    embedder: Mapping[str, str | int | None]
     report: Mapping[str, Any]
 
     @property
@@ -72,7 +73,7 @@ class Codebook:
     def single_step(self) -> SingleStep:
         return self.settings.single_step
 
-    def described(self, corpus_mean: np.ndarray, embedder: Mapping[str, str | None]) -> Codebook:
+    def described(self, corpus_mean: np.ndarray, embedder: Mapping[str, str | int | None]) -> Codebook:
         """This codebook with the corpus mean [d_s] and its embeddings: ``model``, ``revision``, how steps are worded."""
         return dataclasses.replace(self, corpus_mean=np.asarray(corpus_mean, np.float32), embedder=dict(embedder))
 
@@ -82,7 +83,7 @@ class Codebook:
         return {"size_trials", "chosen"} | ({"reassign"} if self.settings.reassign == "sinkhorn" else set())
 
     def check(
-        self, *, width: int, embedder: Mapping[str, str | None], size: int | None = None, representation: str | None = None
+        self, *, width: int, embedder: Mapping[str, str | int | None], size: int | None = None, representation: str | None = None
     ) -> None:
         """``CirfError`` unless it fits a backbone of this width, this embedding model and these settings."""
         if width != self.width:
@@ -159,7 +160,7 @@ class Codebook:
                 _network("decoder", tensors),
                 settings,
                 tensors["corpus_mean"].numpy(),
-                facts["embedder"] | {key: facts["embedder"].get(key, "keep") for key in WORDING},
+                facts["embedder"] | {key: value for key, value in _UNCHANGED.items() if key not in facts["embedder"]},
                 facts["report"],
             )
         except (FileNotFoundError, NotADirectoryError):
@@ -220,7 +221,8 @@ def _network(name: str, tensors: Mapping[str, Tensor]) -> FeedForward:
     return network.requires_grad_(False)
 
 
-def _name(embedder: Mapping[str, str | None]) -> str:
-    revision, words = embedder.get("revision"), {"mask": "masked", "drop": "dropped"}
-    changed = [f", {key} {words[how]}" for key in WORDING if (how := embedder.get(key)) in words]
+def _name(embedder: Mapping[str, str | int | None]) -> str:
+    revision, how = embedder.get("revision"), {"mask": "masked", "drop": "dropped"}
+    changed = [f", {key} {how[value]}" for key in WORDING if (value := embedder.get(key)) in how]
+    changed += [f", first {words} words"] if (words := embedder.get("words", "all")) != "all" else []
     return f"{embedder.get('model')}" + (f" at {revision}" if revision else "") + "".join(changed)

@@ -45,8 +45,8 @@ from cirf.text.step_marks import closing_start
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-WORDING = ("numbers", "choices", "closing")
-"""The keys of ``embeddings`` that decide it; ``keep`` leaves the text unchanged."""
+WORDING = ("numbers", "choices", "closing", "words")
+"""The keys of ``embeddings`` that decide it; by default the text is unchanged."""
 
 _NUMBER = re.compile(r"[$€£]?\d+(?:[.,]\d+)*%?")
 _PLACEHOLDER = "it"
@@ -55,14 +55,16 @@ _LETTER = r"\((?:{letters})\)|\b(?:{letters})\b(?!['’-])(?!(?<=A) [a-z])[.):]?
 
 def wordings(segments: Sequence[str], section: schema.Embeddings, choices: Sequence[str] | None = None) -> list[str]:
     """The texts to embed for the steps of one rationale, in their order, of a question with these ``choices``."""
-    return [
+    texts = [
         wording(text if index + 1 < len(segments) else _unclosed(text, section), section, choices)
         for index, text in enumerate(segments)
     ]
+    return texts if section.words == "all" else [" ".join(text.split()[: section.words]) for text in texts]
 
 
 def wording(text: str, section: schema.Embeddings, choices: Sequence[str] | None = None) -> str:
-    """The text to embed for a step that is not the last: numbers as ``N`` and choices as ``it``, where the section says so."""
+    """The text to embed for a question, or a whole step that is not the last: numbers as ``N`` and choices as ``it``, where the
+    section says so."""
     if choices and section.choices == "mask":
         text = _unnamed(text, choices)
     return text if section.numbers == "keep" else _NUMBER.sub("N", text)

@@ -193,6 +193,7 @@ class Embeddings(Section):
     numbers: Literal["keep", "mask"] = key("keep", "Embed segments unchanged, or with every number as N: a step's numbers depend on the question, not on its function.")
     choices: Literal["keep", "mask"] = key("keep", "If a question has choices: embed segments unchanged, or with the choices' letters and texts as `it`; else codes encode the option instead of what is said about it.")
     closing: Literal["keep", "drop"] = key("keep", "Embed the last segment unchanged, or without the closing statement, from the first line that opens like a conclusion (`At the end of these steps, ...`), never the first of all. With it last steps share codes, whatever they do. Results and rows keep it.")
+    words: Positive | Literal["all"] = key("all", "Embed only this many first words of a segment. In long thinking they show its function (`wait, is that`); the rest is about the question.", unit="words")
 
 
 _MOST_CODES, _WARMEST = 65_536, 1e6

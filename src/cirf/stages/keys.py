@@ -34,7 +34,9 @@ def asking(section: RequestSettings) -> dict[str, Any]:
 
 def embedding(recipe: Recipe) -> dict[str, Any]:
     """The section, the embedding model, and whether questions are embedded too."""
-    keys = recipe.embeddings.model_dump() | {"content": model_hash(recipe.embeddings.model)}
+    section = recipe.embeddings
+    whole = {"words"} if section.words == "all" else set()  # runs made before that key stay finished
+    keys = section.model_dump(exclude=whole) | {"content": model_hash(section.model)}
     return keys | {"questions": recipe.codebook.representation == "question_centered"}
 
 
@@ -58,7 +60,8 @@ def codebook(recipe: Recipe, size: int) -> dict[str, Any]:
     """The section for a codebook of one size, a codebook reused by its content, and the width of its codes."""
     apart = {"size", "sizes", "size_trials", "chosen"}
     keys = recipe.codebook.model_dump(exclude=apart) | {"size": size, "seed": recipe.seed}
-    keys["wording"] = recipe.embeddings.model_dump(include={"choices", "closing"})  # codebook.json records them
+    words = {"words"} if recipe.embeddings.words != "all" else set()
+    keys["wording"] = recipe.embeddings.model_dump(include={"choices", "closing", *words})  # codebook.json records them
     if recipe.codebook.reuse:
         saved = Path(recipe.codebook.reuse)
         keys["reuse"] = [file_hash(saved / name) for name in ("codebook.safetensors", "codebook.json")]
