@@ -8,8 +8,8 @@ DIR holds ``NAME.jsonl`` with rows ``{"thinking": text, "segments": [{"function"
   (`cirf.text.normalise`) without white space. A cut counts if it is within ``--tolerance`` characters, each labelled one once.
   ``chance`` draws as many places as there are labelled ones.
 - codes of the labelled segments against their labels: adjusted mutual information and purity of our codebook (Sinkhorn, VQ-VAE)
-  and of k-means, on embeddings as they are and minus the mean of their trace, of the words that open a segment, of its place
-  in the trace, and of shuffled labels. Means over the seeds.
+  and of k-means, on embeddings as they are, minus the mean of their trace, and of a segment's first words, centred; of classes of
+  opening words, of the place in the trace, and of shuffled labels. Means over the seeds.
 - milliseconds of cutting 100,000 characters. The last line is JSON.
 """
 
@@ -27,6 +27,9 @@ from typing import Any
 
 WIDTH = 576
 """Of a code: that of the smallest backbone."""
+
+WORDS = 4
+"""First words of a segment: what `cirf init` embeds of steps cut by function."""
 
 
 def bare(text: str) -> str:
@@ -117,7 +120,7 @@ def codes(rows: Sequence[dict[str, Any]], sizes: Sequence[int], seeds: int) -> d
     from cirf.assets import resolve
     from cirf.codebook.centering import represent
     from cirf.codebook.codebook import train
-    from cirf.codebook.embedding import Embedder
+    from cirf.codebook.embedding import Embedder, wordings
     from cirf.progress import SILENT
     from cirf.recipe.schema import Codebook, Embeddings
     from cirf.text.discourse import function_of
@@ -126,9 +129,11 @@ def codes(rows: Sequence[dict[str, Any]], sizes: Sequence[int], seeds: int) -> d
     texts = [text for row in found for text, _ in row]
     labels = [label for row in found for _, label in row]
     groups = np.repeat(np.arange(len(found)), [len(row) for row in found])
-    section = Embeddings()
-    vectors = Embedder(section, resolve(section.model, SILENT), "cpu")(texts)
-    kinds = {"raw": vectors, "centred": represent(vectors, groups, "mean_centered", "corpus_mean", 1).vectors[:]}
+    section = Embeddings(words=WORDS)
+    embed = Embedder(section, resolve(section.model, SILENT), "cpu")
+    kinds = {"raw": embed(texts)}
+    for name, read in (("centred", kinds["raw"]), (f"{WORDS} words, centred", embed(wordings(texts, section)))):
+        kinds[name] = represent(read, groups, "mean_centered", "corpus_mean", 1).vectors[:]
     named: dict[str, list[list[Any]]] = {"opening words": [[function_of(text) for text in texts]]}
     for size in sizes:
         named[f"place in the trace, K={size}"] = [[min(size - 1, place) for row in found for place in range(len(row))]]

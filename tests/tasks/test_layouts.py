@@ -226,6 +226,18 @@ def test_two_texts_are_a_question_and_labels_an_answer() -> None:
         plain_row({"question": ASKED, "rationale": "It is 4 of 5.", "category": "sums"}, "here, line 1")
 
 
+def test_a_class_is_the_answer_where_the_rationale_ends_with_it() -> None:
+    row = {"email": "It never came!", "explanation": "It is late.\nThis is on Shipping Issues.", "category": "shipping_issues"}
+    read_row = plain_row(row, "here")
+    assert (read_row["question"], read_row["answer"]) == ("It never came!", "shipping_issues")
+    rated = {"review": "Loud.", "reasoning": "Noise is bad. The guest gives 1 star.", "rating": 1}
+    assert plain_row(rated, "here")["answer"] == "1"
+    solved = {"question": "What is the area?", "rationale": "Geometry helps.\nSo the answer is 12.", "category": "geometry"}
+    assert plain_row(solved, "here")["answer"] == "12"
+    with pytest.raises(RowError, match="the field answer is missing"):
+        plain_row(row | {"explanation": "It is late."}, "here, line 1")
+
+
 def test_tables_steps_and_code_are_read_as_a_whole() -> None:
     table = {"header": ["pens", "cups"], "rows": [["7", "2"]]}
     assert (

@@ -32,10 +32,11 @@ from cirf.tasks.parsing.anchors import anchors, states_answer_only
 from cirf.tasks.parsing.answers import normalise_text, number_value
 from cirf.tasks.parsing.thoughts import split_thoughts
 from cirf.tasks.steps import worked_out
+from cirf.text.sentences import BETWEEN_SENTENCES
 
 _QUESTIONS = (
     *("prompt", "problem", "instruction", "query", "input", "statement", "claim", "question_stem"),
-    *("stem", "goal", "ctx", "sentence", "text"),
+    *("stem", "goal", "ctx", "sentence", "text", "review", "tweet", "headline", "utterance", "email", "ticket"),
 )
 _CONTEXTS = ("context", "passage", "hint", "body", "article", "story", "theory", "document", "paragraph", "table")
 _REPORT = ("pre_text", "table", "post_text")  # FinQA's: all of them
@@ -51,6 +52,10 @@ _ANSWERS = (
     *("answers", "exe_ans", "gold_answer", "reference_answer", "expected_output", "ideal", "labels"),
 )
 _VERDICTS_NAMED = ("verdict", "stance", "sentiment", "intent", "emotion", "diagnosis")  # the answer where no other has it
+_CLASSES = (  # the same, if the rationale ends with it; else it may be a note on the row
+    *("category", "class", "classification", "topic", "department", "priority", "risk", "severity", "rating", "score", "stars"),
+    *("outcome", "decision", "prediction"),
+)
 _RATIONALES = (
     *("cot", "reasoning_content", "reasoning", "explanation", "chain_of_thought", "thinking", "thought", "long_answer", "exp"),
     *("reason", "justification", "reasoning_steps", "solution_steps", "reasoning_trace", "thought_process", "thoughts"),
@@ -58,7 +63,7 @@ _RATIONALES = (
     *("cot_content", "support", "why", "steps"),
 )
 _NOTES = ("reason", "justification", "working", "analysis", "support", "why", "steps")  # rationales only with several words
-_LESS_LIKELY = ("goal", "ctx", "sentence", "text")  # names of questions, and of other things
+_LESS_LIKELY = ("goal", "ctx", "sentence", "text", "review")  # names of questions, and of other things
 _STEPS = ("steps", "facts")
 JUDGEMENTS = ("correct", "is_correct", "label")
 """Columns that may say whether a solution is right, by true, false, 1 or 0."""
@@ -69,7 +74,7 @@ _PAIRS = (("premise", "hypothesis"), ("premises", "conclusion"), ("sentence1", "
 _TURNS = ("messages", "conversations", "conversation", "contents", "dialog", "dialogue", "turns")
 _SYSTEM = ("system", "system_prompt", "system_instruction")
 _COLUMNS = (*_FIELDS, *_QUESTIONS, *_CONTEXTS, *_REPORT, *_TARGETS, *_ANSWERS, *_RATIONALES, *_STEPS, *_TURNS, *_SYSTEM)
-_NAMES = (*_COLUMNS, *_VERDICTS_NAMED, "program", *(name for pair in _PAIRS for name in pair))
+_NAMES = (*_COLUMNS, *_VERDICTS_NAMED, *_CLASSES, "program", *(name for pair in _PAIRS for name in pair))
 _KNOWN = {name.replace("_", ""): name for name in _NAMES}
 _ELSEWHERE = {  # in other languages, and ECQA's
     "question": "frage aufgabe pregunta pergunta domanda вопрос задача 问题 题目 題目 質問 問題 질문 문제 qtext",
@@ -129,7 +134,7 @@ def plain_row(
         row["rationale"], row["answer"] = split_answer(row["answer"])
     elif row.get("answer") is None and is_text(row.get("rationale")) and all(found := split_answer(row["rationale"])):
         row["rationale"], row["answer"] = found
-    elif answered and row.get("answer") is None and (verdict := first_text(row, _VERDICTS_NAMED)) is not None:
+    elif answered and row.get("answer") is None and (verdict := first_text(row, _VERDICTS_NAMED) or _class(row)):
         row["answer"] = verdict
     if row.get("rationale", "") is None:
         del row["rationale"]
@@ -140,6 +145,18 @@ def plain_row(
         row["answer"] = from_sentence(row["answer"], row["rationale"], str(row.get("question", "")))
     _put_context_first(row, where, columns or {})
     return with_choices(row, where)
+
+
+def _class(row: Mapping[str, Any]) -> str | None:
+    """The first of `_CLASSES` whose words are in the last line or sentence of the rationale."""
+    lines = str(row.get("rationale") or "").strip().splitlines()
+    said = _words(BETWEEN_SENTENCES.split(lines[-1])[-1]) if lines else ""
+    values = (str(row[name]) for name in _CLASSES if _is_value(row.get(name)))
+    return next((value for value in values if _words(value).strip() and _words(value) in said), None)
+
+
+def _words(text: str) -> str:
+    return " ".join(["", *re.findall(r"[^\W_]+", text.casefold()), ""])
 
 
 def _put_context_first(row: dict[str, Any], where: str, named: Mapping[str, str]) -> None:
