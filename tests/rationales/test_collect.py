@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -118,6 +119,24 @@ def test_other_answers_are_dropped_or_kept(problems, tasks, write) -> None:
 )
 def test_stated_numbers(text: str, stated: str | None, problems, tasks) -> None:
     assert stated_answer(text, problems[0], tasks["sums"]) == stated
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "answer", "agrees"),
+    [
+        ("text", "Answer: Paris (France)", "Paris", True),
+        ("text", "**Answer:** green – because of chlorophyll", "green", True),
+        ("text", "The answer is −5 points (a drop).", "-5", True),
+        ("text", "Answer: 60000 s", "6000", False),
+        ("text", "Answer: Nicely done", "Nice", False),
+        ("number", "Answer: a loss of 200", "-200", True),
+        ("number", "Answer: 200", "-200", False),
+    ],
+)
+def test_more_than_the_answer_is_no_other_answer(kind, text: str, answer: str, agrees: bool, tasks) -> None:
+    task, problem = replace(tasks["sums"], answer=kind), Problem("sums/train/m", "sums", "What is it?", answer)
+    said = stated_answer(text, problem, task)
+    assert said is not None and task.equal(said, problem) is agrees
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,7 @@ def test_ordinal_forms(text: str) -> None:
 def test_numbers_left_out_of_a_list_are_let_pass() -> None:
     assert segment("1. Add them.\n3. Halve it.\n5. Round it.", "auto").segments == ("Add them.", "Halve it.", "Round it.")
     assert segment("1. Add.\n2. Halve.\n4. Round.\n5. Say.", "auto").segments == ("Add.", "Halve.", "Round.", "Say.")
+    assert segment("Each has 3 * 5 = 15.\n1. Halve it.\n2. Round it.", "auto").segments[0] == "Each has 3 * 5 = 15."
     assert segment("### Step 1 – a\n### Step 2 – b", "auto").segments == ("a", "b")
     assert segment("2. Add.\n4. Halve.", "auto").rule == "line"
     assert (

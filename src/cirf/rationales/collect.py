@@ -325,6 +325,9 @@ _NO_SOLUTION = re.compile(
     re.I,
 )
 _OTHER_NUMBERS = {"dozen", "hundred", "thousand", "million", "half", "pair", "both", "none", "nothing"}  # with another word
+_NEGATIVE = re.compile(r"\b(?:loss|lost|negative|minus|deficit|debt|owes?|below|down|under|drops?)\b|\([$€£]?\d", re.I)
+_ARTICLE = re.compile(r"^[\s*\"'“‘]*(?:(?:an?|the)\s)?")
+_MORE = re.compile(r"[.!*\s\"'”’]*\Z|[\s;:(\"'”’*]|,\s")
 _YES_NO = re.compile(r"(?:yes|no|true|false)\b", re.I)
 
 
@@ -413,7 +416,10 @@ def _readable(statement: str, kind: AnswerKind, problem: Problem) -> str | None:
     if kind == "number":
         tail = in_full(plain_numbers(first.rsplit("=", 1)[-1], answer=True))
         found = {number.strip("$€£+").rstrip(",").replace(",", "") for number in _NUMBER.findall(tail)}
-        return found.pop() if len(found) == 1 and UNREAD not in tail else None
+        if len(found) != 1 or UNREAD in tail:
+            return None
+        value, right = number_value(only := found.pop()), number_value(problem.answer)
+        return problem.answer if value and right == -value and _NEGATIVE.search(first) else only
     if kind == "option":
         letter = _LETTER.match(plain)
         article = letter and letter[2] == "A" and re.match(r" [a-z]", plain[letter.end() :])  # "A place to sit"
@@ -424,4 +430,11 @@ def _readable(statement: str, kind: AnswerKind, problem: Problem) -> str | None:
     if kind == "yesno":
         word = _YES_NO.match(plain)
         return word[0] if word is not None else None
+    if _begins_with(first, problem.answer):  # "Paris (France)", "6000 s"
+        return problem.answer
     return first if len(first) <= _LONGEST_TEXT else None
+
+
+def _begins_with(said: str, answer: str) -> bool:
+    stated, wanted = (_ARTICLE.sub("", normalise(text).casefold().replace("−", "-")).strip() for text in (said, answer))
+    return bool(wanted) and stated.startswith(wanted) and _MORE.match(stated, len(wanted)) is not None

@@ -54,7 +54,7 @@ def redundant(steps: Sequence[str], problem: Problem, sample: int = 0) -> list[R
     settled, last = _settled(steps, problem)
     functions = [function_of(step) for step in steps]
     concluding = [index for index, name in enumerate(functions) if name == "conclude"] or [len(steps) - 1]
-    closing = concluding[-1] if last is None else last
+    closing = concluding[-1] if last is None or _comes_to(steps[concluding[-1]], problem) else last
     repeated = _repeated(steps)
     found = []
     for index, step in enumerate(steps):
@@ -90,6 +90,12 @@ def _settled(steps: Sequence[str], problem: Problem) -> tuple[int | None, int | 
     turned = (place for place in working if place + 1 == len(steps) or function_of(steps[place + 1]) in _TURNING)
     first = min([*stating[:1], *islice(turned, 1)], default=None)
     return first, max(stating or working, default=None)
+
+
+def _comes_to(step: str, problem: Problem) -> bool:
+    """Whether a step names the number of the answer: ``So the gross is 1,380.00.``"""
+    value = number_value(problem.answer)
+    return value is not None and not problem.choices and value in map(number_value, _NUMBER.findall(step))
 
 
 def _kind(problem: Problem) -> AnswerKind:

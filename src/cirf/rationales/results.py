@@ -23,7 +23,7 @@ from cirf.store.row_files import read_row_file
 from cirf.tasks.parsing.anchors import anchors
 from cirf.tasks.parsing.answers import number_value
 from cirf.tasks.parsing.numeric import written_powers
-from cirf.tasks.steps import left_side, numbers_in, strip_annotations, worked_out
+from cirf.tasks.steps import answer_named, left_side, numbers_in, strip_annotations, worked_out
 from cirf.tasks.steps.calculations import numbers_used
 from cirf.tasks.task import Task
 from cirf.text.discourse import function_of
@@ -65,6 +65,10 @@ class RuleWriter:
             result = "" if silent else task.result(steps.segments[index], problem, tuple(results))
             again = steps.rule == "function" and result == next(filter(None, reversed(results)), "")
             results.append("" if again else result)
+        if results and not results[-1]:
+            results[-1] = answer_named(segments[-1], problem)
+        elif results and (value := number_value(problem.answer)) and value < 0 and number_value(results[-1]) == -value:
+            results[-1] = problem.answer  # "a loss of 200"
         known = task.in_our_notation(problem).question
         listed = [result.split(", ") for result in results]  # the numbers that a result lists, else the result
         each = [[result] if None in map(number_value, parts) else parts for result, parts in zip(results, listed, strict=True)]

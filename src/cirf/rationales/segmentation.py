@@ -11,7 +11,7 @@ A worked example, ``by="auto"``::
 
 Choices made where the paper is silent:
 
-- Text before the first mark is an announcement, not a step.
+- Text before the first mark is an announcement, not a step, unless ``auto`` cuts and it works something out.
 - Text after the last step belongs to it, under its own heading (``Conclusion``, ``Final Answer``) too: a heading is no step.
   If lines or sentences are the steps, a heading goes with the text under it.
 - A mark is removed from its step (the code replaces it); an option's letter stays, because it names the subject.
@@ -217,10 +217,11 @@ def _segment(text: str, by: Rule, choices: Sequence[str] | None, section: schema
     segments = _by_ordinal(text, marks) if len(marks) >= 2 else ()
     # "1. A. walk: ..." numbers the options: the option rule also parts the conclusion from the last of them
     if len(segments) >= 2 and not (choices and all(map(option_letter, segments))):
-        return Segmentation("ordinal", segments)
+        return Segmentation("ordinal", (*_calculating(text[: marks[0].start]), *segments))
     options = _by_option(text, choices) if choices else ()
     if len(options) >= 2:
-        return Segmentation("option", options)
+        first = 0 if section.options == "together" else option_starts(text, len(choices or ()))[0]
+        return Segmentation("option", (*_calculating(text[:first]), *options))
     lines = _under_headings(_lines(text))
     found = Segmentation("line", lines) if len(lines) >= 2 else _segment(text, "sentence", choices, section)
     many = len(text) >= LONG and len(found.segments) > section.most(found.rule)
@@ -248,6 +249,11 @@ def _by_ordinal(text: str, marks: Sequence[Mark]) -> tuple[str, ...]:
         return ()
     ends = [mark.start for mark in marks[1:]] + [len(text)]
     return _tidy([text[mark.end : end] for mark, end in zip(marks, ends, strict=True)])
+
+
+def _calculating(text: str) -> tuple[str, ...]:
+    """A text as a step, if it works something out."""
+    return _tidy([text]) if worked_out(text) else ()
 
 
 def _by_option(text: str, choices: Sequence[str] | None) -> tuple[str, ...]:

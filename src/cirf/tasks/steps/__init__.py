@@ -17,10 +17,11 @@ tasks whose steps are all of one kind.
 
 from cirf.tasks.steps.calculations import calculated, calculated_or_stated, numbers_in, strip_annotations, worked_out
 from cirf.tasks.steps.equations import introduced, left_side, unsolved, unworked
-from cirf.tasks.steps.produced import concluded, option_discussed, produced
+from cirf.tasks.steps.produced import answer_named, concluded, option_discussed, produced
 from cirf.tasks.steps.states import coin_state, state
 
 __all__ = [
+    "answer_named",
     "calculated",
     "calculated_or_stated",
     "coin_state",

@@ -33,12 +33,12 @@ _EQUALS = re.compile(
 )
 _LEAD = re.compile(r"\s*(?:(?:about|approximately|roughly|only|just|exactly|a total of)\s+)?", re.I)
 _UNSETTLED = re.compile(  # what follows a number that is only the first term of more
-    r"(?:[ \t]*[A-Za-z]+){0,2}[ \t]*(?:[+×*/÷^]|-(?=\s|[0-9]))[ \t]*[$(]*[ \t]*(?:[0-9]|[A-Za-z](?![A-Za-z]))"
+    r"(?:[ \t]*[A-Za-z]+){0,2}[ \t]*(?:[+×*/÷^±∓]|-(?=\s|[0-9]))[ \t]*[$(]*[ \t]*(?:[0-9√]|[A-Za-z](?![A-Za-z]))"
     r"|[ \t]*[+×*÷][ \t]*[A-Za-z]|[ \t]?x[ \t]?[$(]*[0-9]"
     r"|\([0-9A-Za-z]|[ \t]*\(?[0-9][0-9.]*\)?[ \t]*[+×*/]"
     r"|[ \t]+(?:divided|plus|minus"  # "18 times a week" is an amount
     r"|times(?!\W*$|[.;,]\s|\s(?:per|each|every|in|on|an?\s(?:day|week|month|year|minute|hour|second))\b))\b"
-    r"|\)[ \t]?\([0-9A-Za-z]"
+    r"|\)[ \t]?(?:\([0-9A-Za-z]|\^)"
 )
 _RATE = re.compile(
     r"\s?(?:[a-z]+\s)?[a-z]{1,9}\s?/\s?(?:h|hr|hour|s|sec|second|min|minute|day|week|month|year|km|kg|g|l|m|mile|person|piece)s?(?:[²³]|\b)"
@@ -52,9 +52,10 @@ _GROUP = re.compile(  # a set, list, point or interval
     r"(?=\W*$|[.;]\s|,?\s+(?:which|so|and|has|with|of|is)\b|,\s)"
 )
 _MULTIPLE = re.compile(  # of pi or of a root: "25π", "2√3/3"
-    r"\s*(-?[$]?(?:[0-9]+(?:\.[0-9]+|/[0-9]+)?)?\s?(?:π|pi\b|√\s?(?:[0-9]+(?:\.[0-9]+)?|\([^()\n]{1,12}\))(?:\s?π)?)(?:\s?/\s?[0-9]+(?!\.?[0-9]))?)(?!\s?[+×*/^-]\s?\S|[\w(])"
+    r"\s*(-?[$]?(?:[0-9]+(?:\.[0-9]+|/[0-9]+)?)?\s?(?:π|pi\b|√\s?(?:[0-9]+(?:\.[0-9]+)?|\([^()\n]{1,12}\))(?:\s?π)?)(?:\s?/\s?[0-9]+(?!\.?[0-9]))?)"
+    r"(?!\s?[+×*/^-]\s?\S|[\w(]|\s?[rRhdLnkfl](?![A-Za-z]))"
 )
-_TERM = r"\(?(?:[0-9][0-9.]*[A-Za-z]?|[A-Za-z])(?:\^[0-9]|[²³])?(?!\w)\)?"
+_TERM = r"\(?(?:[0-9][0-9.]*[A-Za-z]?|[A-Za-zα-ω])(?:\^[0-9]|[²³])?(?!\w)\)?"
 _EQUATION = rf"-?{_TERM}(?:\s?[-+*×÷/]\s?{_TERM}){{0,9}}\s?=\s?[$€£]?-?[0-9]+(?:\.[0-9]+)?(?:/[0-9]+)?%?"
 _SIDE_BY_SIDE = re.compile(  # "x = 3 or x = -2", "1/3 = 4/12 and 1/4 = 3/12"
     rf"(?<![\w)])(?<![-+*×÷/=]\s){_EQUATION}(?:(?:[,;]|,?\s(?:or|and))\s{_EQUATION}){{1,5}}(?=[.;!]?\s*(?:$|\n[^=]*\Z))"
@@ -73,6 +74,20 @@ _ENDS = re.compile(  # of a clause, after a value and its unit
 )
 _READ = 300  # characters of a sentence
 _FRACTION = re.compile(r"-?(?:[0-9]+\s+)?[0-9]+/[0-9]+")
+_EXPONENT = re.compile(r"-?[0-9.]+e-?[0-9]{1,3}", re.I)
+_SHORTEST, _LONGEST = Fraction(1, 10**5), 10**7  # of values whose exponent is worked out
+_DIGITS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")
+_RAISED = re.compile(r"(?<=[0-9)])[⁰¹²³⁴-⁹]+")
+_LIST_AT_END = re.compile(r"(?:[:=]|->|=>|→|\bis|\bnow|\bbecomes)\s*(\[[^][\n]{1,80}\])[.!;]?\s*$")
+_ARROW_AT_END = re.compile(r"(?:[=-]>|[→⇒])\s*(?=-?\$?[0-9])(?![^\n]*[=→⇒>])(?=\S+(?:\s[^\W\d_]{1,12})?[.!;]?\s*$)")
+_DIFFERENCE = re.compile(r"(?<![0-9.])([0-9][0-9,]*(?:\.[0-9]+)?)\s?-\s?\$?([0-9][0-9,]*(?:\.[0-9]+)?)\s*=\s*$")
+_ARGUMENT = re.compile(r"[A-Za-z]\($")  # "4 * f(3)"
+_REASON = re.compile(r",?\s(?:because|since(?=\s(?:half\b|[0-9$(])))\s[^\n;]*$")
+_SUPPOSED = re.compile(r"\bif\b[^\n]{0,200}?(?:\bwould|['’]d)\b|(?:\bwould|['’]d)\b[^\n]{0,200}?\b(?:if|wrong|but)\b", re.I)
+_SO_IT_IS = re.compile(
+    r"[,;] so (?:the|it|that|this|his|her|their)\b[^.,;=\n]{0,60}?\b(?:to|is|becomes|costs)\s"
+    r"(?=\$?[0-9][0-9,.]*(?:\s[^\W\d_]+)?[.!]?\s*$)"
+)
 _SCIENTIFIC = re.compile(r"(-?[0-9.]+)\s?[×x*]\s?10\s?\^\s?\{?(-?[0-9]+)\}?")
 _OPERAND = re.compile(r"(?:[+×*÷/^-]\s*[$(]*|\b(?:sqrt|log|ln)\s?\(?)\s*$")  # what precedes the last term of more
 _LONE = re.compile(  # a sum that closes the step and is left to the reader
@@ -87,7 +102,7 @@ _CLOCK = re.compile(r"\s*((?:\d{1,3}(?::\d{1,3}){1,3}|\d{1,2}(?=\s?[ap]\.?m\b))(
 _PARTS = re.compile(  # of two units: "1 h 35 min", "5 feet 3 inches"; "3 remainder 2"
     r"\s*([0-9]+\s?(?:h|hrs?|hours?|min(?:ute)?s?|days?|weeks?|years?|ft|feet|foot|lbs?|pounds?|dollars?)"
     r"(?:\s|\sand\s|,\s)[0-9]+\s?(?:min(?:ute)?s?|s|secs?|seconds?|hours?|days?|weeks?|months?|in|inch(?:es)?|oz|ounces?|cents?)"
-    r"|[0-9]+\s(?:(?:with\s)?(?:a\s)?remainder(?:\sof)?\s|rem?\s|r\s?)[0-9]+|[0-9]+\swith\s[0-9]+\sleft(?:\sover)?|[0-9]+\sBCE?)\b",
+    r"|[0-9]{1,2}\s?h\s?[0-9]{2}(?![0-9:])|[0-9]+\s(?:(?:with\s)?(?:a\s)?remainder(?:\sof)?\s|rem?\s|r\s?)[0-9]+|[0-9]+\swith\s[0-9]+\sleft(?:\sover)?|[0-9]+\sBCE?)\b",
     re.I,
 )
 _N = r"-?[0-9.]*[0-9]"
@@ -193,15 +208,29 @@ def written_out(segment: str, as_written: bool = False) -> str:
             return ""
         if numbers:
             return _short(numbers[-1], "")
-    text = _with_numbers(segment)
+    text = _kept(_with_numbers(segment))
+    if listed := _LIST_AT_END.search(text):
+        return listed[1]
     if (several := _SIDE_BY_SIDE.search(text)) and (values := _side_by_side(several[0], as_written)):
         return values
-    for sign in reversed(list(_EQUALS.finditer(text))):
+    for sign in [*_ARROW_AT_END.finditer(text), *_SO_IT_IS.finditer(text), *reversed(list(_EQUALS.finditer(text)))]:
         if _UNREAD_FIRST.match(text, sign.end()):  # an earlier equation is not what the step comes to
             return ""
         if value := _value_at(text, sign.end(), as_written)[0]:
             return _closing(text, as_written) or value
     return ""
+
+
+def _kept(text: str) -> str:
+    """A step without what is only supposed (``If it were 4, it would be 4 * 5 = 20.``), and each sentence without its reason
+    (``because 7 * 14 = 98``); whole where nothing is worked out then."""
+    sentences = BETWEEN_SENTENCES.split(text)
+    kept = [sentence for sentence in sentences if not _SUPPOSED.search(sentence)] if len(sentences) > 1 else sentences
+    for found in ([_REASON.sub("", sentence) for sentence in kept], kept):
+        said = " ".join(found)
+        if found != sentences and any(_value_at(said, sign.end())[0] for sign in _EQUALS.finditer(said)):
+            return said
+    return text
 
 
 def _side_by_side(equations: str, as_written: bool) -> str:
@@ -264,7 +293,8 @@ def plain_step(segment: str) -> str:
 
 
 def _with_numbers(segment: str) -> str:
-    return _MARK.sub("", plain_numbers(strip_annotations(segment)))
+    text = _RAISED.sub(lambda digits: f"^{digits[0].translate(_DIGITS)}", strip_annotations(segment))
+    return _MARK.sub("", plain_numbers(text))
 
 
 def worked_out(segment: str) -> tuple[str, ...]:
@@ -295,7 +325,7 @@ def _is_part(text: str, number: Numeral) -> bool:
     """Whether a number is a term of something still to be worked out: of a sum, of ``4x``, ``45/9`` or ``half of 40``; or one
     that something is not."""
     before = _before(text, number)
-    share = _SHARE.search(before) or _UNKNOWN.match(text, number.end) or _DENIED.search(before)
+    share = _SHARE.search(before) or _UNKNOWN.match(text, number.end) or _DENIED.search(before) or _ARGUMENT.search(before)
     return share is not None or _is_asked(text, number) or not _stands_alone(text, number)
 
 
@@ -371,6 +401,9 @@ def _value_at(text: str, start: int, as_written: bool = False) -> tuple[str, int
     number = _first(text, at)
     if number is None or text[at : number.start].strip(" \t\n({") or _unsettled(text, number.end):
         return "", at
+    if text[at : number.start].endswith("(") and (terms := _DIFFERENCE.search(text[max(0, start - _NEAR) : start])):
+        left, right = (Fraction(term.replace(",", "")) for term in terms.groups())
+        number = replace(number, value=-number.value) if left - right == -number.value else number  # "= (200)"
     if (beside := _BESIDE.match(text, number.end)) and _is_alone(beside[1], text):
         return "", at  # "2a", where a is an unknown and no unit
     return ("" if _is_asked(text, number) else _short(number, text, as_written)), number.end
@@ -395,6 +428,8 @@ def _short(number: Numeral, text: str, as_written: bool = False) -> str:
     if whole := _CLOCK.match(text, number.start) or _PARTS.match(text, number.start):
         return whole[1]
     written = text[number.start : number.end].strip()
+    if _EXPONENT.fullmatch(written) and not _SHORTEST <= abs(number.value) < _LONGEST:
+        return written
     if as_written and number.value.denominator != 1 and _FRACTION.fullmatch(written):
         return " ".join(written.split())
     if as_written and (power := _SCIENTIFIC.fullmatch(written)):

@@ -149,6 +149,7 @@ _CLOSED_SETS: Mapping[str, AnswerKind] = {
 _RIGHT_SIDE = re.compile(r"(?:=|[<>]\s?\S+\sis)\s(yes|no|true|false|valid|invalid)\W*\Z", re.I)
 _SO = re.compile(r"[,;] (?:and )?(?:so|therefore|thus|hence) ", re.I)
 _LONG = 9  # words
+_DENIED = re.compile(r"(?:\bnot|n['’]t|\bnor|\bnever|\bthan|\bwhether|\bif)\b(?:\s\w+){0,3}\s*$", re.I)
 _SINGLES_OUT = re.compile(r"\bonly\b|\bof the (?:above|given|listed)\b|\b(?:that|this|which) leaves\b", re.I)
 _IS_SO = re.compile(
     r"\b(?:is|are|was|were|gives|means|becomes|equals|prints|outputs|returns|makes?|has|to|in|at|as|by|called|named)\s"
@@ -187,6 +188,15 @@ def concluded(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
         return problem.answer
     ends = (sentences[-1][verb.end() :] for verb in _IS_SO.finditer(sentences[-1]))  # "The day after Monday is Tuesday."
     return problem.answer if named and any(len(end.split()) < _LONG and _is_answer(end, problem.answer) for end in ends) else ""
+
+
+def answer_named(segment: str, problem: Problem) -> str:
+    """The answer of a problem with a text for an answer, where its last sentence names it: ``Gus`` in ``Gus won the race.``"""
+    if problem.choices or judges(problem) or number_value(problem.answer) is not None or not problem.answer.strip():
+        return ""
+    said = BETWEEN_SENTENCES.split(plain_step(segment).strip())[-1]
+    named = re.search(whole_words(re.escape(_plain(problem.answer)), problem.answer), said, re.I)
+    return problem.answer if named and not _DENIED.search(said[: named.start()]) else ""
 
 
 def judges(problem: Problem) -> bool:

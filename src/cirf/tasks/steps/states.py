@@ -60,6 +60,9 @@ _REPORTS = re.compile(  # "The passage also says that ..."
     re.I,
 )
 _CLAUSE = re.compile(r"[;:]\s|,?\s(?:so|but|therefore|thus|hence|which means)(?: that)?\s|,\s(?:and\s)?|\sand\s(?=now\s)", re.I)
+_PREMISE = re.compile(r",?\s(?:so|therefore|thus|hence)(?: that)?\s")
+_NOTHING = re.compile(r"\W*(?:nothing|nobody|none|neither|no\s|whether\b|issue:)", re.I)  # is something: it says what is not so
+_FACING = re.compile(r"\bfac(?:es|ing)\s(?:(?:now|due)\s)?((?:north|south|east|west)(?:[- ]?(?:east|west))?)\b(?!.*\bfac)", re.I)
 _ASIDE = re.compile(
     r"\s(?:who|whose|whom|which|where|when|that(?=\s(?:is|are|was|were|has|have|had|can|could|do|does|did|will|would|took)\b))\s.*",
     re.I,
@@ -69,7 +72,7 @@ _SAYS_WHAT = re.compile(
     (?P<copula>(?:must|will|has|have|had)\s(?:still\s)?(?:be|been)|is|are|was|were|becomes?|became|remains?|stays?
         |turn(?:s|ed)?(?:\s(?:it|them))?(?:\s(?:in)?to)?(?!\s[^.,;]{1,40}\s(?:in)?to\s))
     |(?:(?:chang|switch|mov|turn|convert|transform)(?:es?|ed|s)|goes|went|gives?|gave|swaps?|brings?|takes?)\b[^.,;]{0,40}?\s(?:in)?to
-    |(?P<holds>has|have|had|holds?|contains?|includes?|requires?|lacks?|causes?|produces?|provides?|eats?|uses|features?|mentions?|concerns?|means|equals?|faces?
+    |(?P<holds>has|have|had|holds?|contains?|includes?|requires?|lacks?|owns?|causes?|produces?|provides?|eats?|uses|features?|mentions?|concerns?|means|equals?|faces?
         |(?:suggests|indicates)(?!\s(?:that|it|he|she|they|what|how|why)\b))
     |(?:gives?|gave|yields?|makes?|spells?|forms?|returns?|prints?|outputs?)(?=\s["“'‘`])
     |(?:lives?|lived|lies?|starts?|sits?|stands?|belongs?|belonged|consists?|consisted|comes?|came|occurs?|occurred|originated|refers?
@@ -165,7 +168,11 @@ def state(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
             series = _SERIES.fullmatch(plain, verb.end())
             if series:
                 return series[1] if len(series[1]) <= _LONGEST_SERIES else ""
-        for clause in reversed(_CLAUSE.split(plain)):
+        if heading := _FACING.search(plain):
+            return heading[1]
+        for clause in reversed(_CLAUSE.split(_PREMISE.split(plain)[-1])):
+            if _NOTHING.match(clause):
+                continue
             if pair := PAIR.search(clause):
                 return " ".join(pair.groups())
             clause = _ASIDE.sub("", clause)
