@@ -1058,6 +1058,21 @@ FEW_ROWS = Table(
     "One training each; n = 200, Wilson intervals, McNemar's exact test; always *no*: 55.0.",
 )
 
+FEW_TEXT = "few-rows-text-cpu/smollm2-135m-instruct/text-300/1"
+FEW_TEXT_TASK = ("text-300",)
+FEW_TEXT_ROWS = Table(
+    "few-rows-text",
+    "135M, 300 rows of free text",
+    {
+        "accuracy, %": accuracy(FEW_TEXT_TASK),
+        "tokens": tokens(FEW_TEXT_TASK),
+        "− `direct_sft`": less(FEW_TEXT_TASK, of("direct_sft", FEW_TEXT)),
+        "− `sft_cot`": less(FEW_TEXT_TASK, of("sft_cot", FEW_TEXT)),
+    },
+    [line(key, FEW_TEXT) for key in ("cirf_full", "terse", "direct_sft", "sft_cot")],
+    "One training each; n = 200, Wilson intervals, McNemar's exact test. Each question lists five options.",
+)
+
 FEW_NUMBERS = "few-rows-cpu/qwen2.5-coder-0.5b-instruct/numbers-300/1"
 FEW_NUMBERS_TASK = ("numbers-300",)
 FEW_PROSE = Table(
@@ -1097,6 +1112,27 @@ REWARD = Table(
     ],
     "SmolLM2-135M, chains of three one-digit numbers, 160 rows; updates of 4 questions with 8 answers, on one core. n = 500, "
     "McNemar's exact test, bold: p < 0.05.",
+)
+
+
+def beside(method: str) -> Cell:
+    """The accuracy of another method of the same run."""
+    return lambda row: percent(CHAIN)(Line("", of(method, *row.first.runs)))
+
+
+REWARD_CONTROLS = Table(
+    "reward-controls",
+    "seed",
+    {
+        "fine-tuned, %": beside("cirf_full"),
+        "by reward, %": percent(CHAIN),
+        "difference": less(CHAIN),
+        "rewards at random, %": beside("shuffled"),
+        "no reward, %": beside("constant"),
+    },
+    [Line(run[-1], of("by_reward", run), of("cirf_full", run)) for run in (f"reward-cpu/seed-{seed}" for seed in (1, 2, 3))],
+    "SmolLM2-135M, chains of three one-digit numbers, 160 rows; 45 updates of 4 questions with 8 answers. n = 500, McNemar's "
+    "exact test, bold: p < 0.05.",
 )
 
 
@@ -1569,5 +1605,6 @@ TABLES = (
     *(TARGETS, AGAINST, QUESTIONS, STATES, OUTSIDE, FROM_PROSE, SELF_FINDINGS, PRUNING, LEARNED),
     *(HELPS, USES, SCORES, CASCADE, VOTES, DIAGNOSES, CODES),
     *(GPU_SEEDS, GPU_PAIRS, AGAINST_PROSE, MACHINES, RATES, VALUE_TABLE, VARIED, TOKEN_LOSS, TOKEN_START),
-    *(LATENT, BASELINE_TABLE, CODEBOOK, VARIANTS, scaled(), OUT_OF_DOMAIN, FEW_ROWS, FEW_PROSE, REWARD, COST),
+    *(LATENT, BASELINE_TABLE, CODEBOOK, VARIANTS, scaled(), OUT_OF_DOMAIN, COST),
+    *(FEW_ROWS, FEW_TEXT_ROWS, FEW_PROSE, REWARD, REWARD_CONTROLS),
 )

@@ -141,6 +141,7 @@ def test_what_comes_after_the_settled_answer_is_redundant() -> None:
         ("yes", None, ("So the answer is yes.", "But is it? I think so.", "The answer is yes."), (1,)),
         ("Paris", None, ("So the answer is Paris.", "Wait, is it?", "The answer is Paris."), (1,)),
         ("Rome", None, ("I remember it.", "It is in Italy."), ()),
+        ("72", None, ("8 * 9 = 72.", "Wait, check 72 - 48 = 24.", "The answer is 72.", "So, as it is 48, 72 is right."), (1, 3)),
         ("72", None, ("So 8 * 9 = 72.", "Let me check: 9 * 8 = 72.", "So it comes to 72.00."), (1,)),
     ],
 )

@@ -234,8 +234,12 @@ def test_a_class_is_the_answer_where_the_rationale_ends_with_it() -> None:
     assert plain_row(rated, "here")["answer"] == "1"
     solved = {"question": "What is the area?", "rationale": "Geometry helps.\nSo the answer is 12.", "category": "geometry"}
     assert plain_row(solved, "here")["answer"] == "12"
-    with pytest.raises(RowError, match="the field answer is missing"):
-        plain_row(row | {"explanation": "It is late."}, "here, line 1")
+    unsaid = [row | {"explanation": said} for said in ("It is late.", "This is not shipping issues.", "Shipping issues cost us.")]
+    for other in (*unsaid, {"question": "How many?", "rationale": "That leaves 4 for each of 2 kids.", "score": 2}):
+        with pytest.raises(RowError, match="the field answer is missing"):
+            plain_row(other, "here, line 1")
+    with pytest.raises(RowError, match="the field question is missing"):
+        plain_row({"email": "bob@x.org", "question_text": "What is 2+2?", "answer": "4"}, "here, line 1")
 
 
 def test_tables_steps_and_code_are_read_as_a_whole() -> None:

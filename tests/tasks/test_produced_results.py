@@ -6,7 +6,7 @@ import dataclasses
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tables import each_row
 
@@ -213,6 +213,7 @@ def test_states(step: str, result: str, problem: Problem) -> None:
 
 
 @given(st.text(max_size=200), st.lists(st.text(max_size=8), max_size=3), st.sampled_from(EVERY))
+@example("¼k", [], SPEED)
 def test_a_result_of_any_text_is_no_longer_than_the_text(step: str, previous: list[str], problem: Problem) -> None:
     result = produced(step, problem, tuple(previous))
     assert len(result) <= max(len(step), max(map(len, previous), default=0), 5)  # "heads" may come from "not tails"
@@ -391,6 +392,17 @@ BORN = Problem("p", "t", "Eve was born in Cairo. Later Eve moved away.\n\nWhere 
         ("He pays $500 + $100 = $600, since tax is low.", "600", TRAIN),
         ("Let J = 22 be his age. They have been one since they met; so x = 30.", "30", TRAIN),
         ("So it is 50 + 3 = 53. If Al came too, it would be 53 + 1 = 54.", "53", TRAIN),
+        ("She has 5 * 4 = 20 pens. If she gave away 3, she would have 20 - 3 = 17 left.", "17", TRAIN),
+        ("He paid 3 * 5 = 15. He'd need 20 - 15 = 5 more but has 2, so 5 - 2 = 3.", "3", TRAIN),
+        ("He earned 5 * 8 = 40 because he worked 8 hours, leaving 40 - 10 = 30.", "30", TRAIN),
+        ("It takes 6 / 2 = 3 hours since 1 hour is lost, so 3 + 1 = 4 hours.", "4", TRAIN),
+        ("Population grew 10 * 2 = 20 since 1990 and 20 + 5 = 25 now.", "25", TRAIN),
+        ("Check for each day: 3 + 4 = 7. Reference is [1].", "7", TRAIN),
+        ("The sum is 6 for the list is [1, 2, 3]", "6", TRAIN),
+        ("5 + 6 = 11 apples; page -> 3", "11", TRAIN),
+        ("12 + 8 = 20, so the index to use is 3.", "20", TRAIN),
+        ("So it is 5e8 + 1e8 = 6e8.", "600000000", dataclasses.replace(TRAIN, answer="600000000")),
+        ("Now facing north, she turns to the east.", "east", WHO),
         ("If he sold all 5, he would get 5 * 3 = 15.", "15", TRAIN),
         ("She has 3 * 2 = 6. So the total would be 6 + 4 = 10.", "10", TRAIN),
         ("$33,300 - $37,900 = ($4,600)", "-4600", TRAIN),

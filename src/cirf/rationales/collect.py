@@ -325,9 +325,15 @@ _NO_SOLUTION = re.compile(
     re.I,
 )
 _OTHER_NUMBERS = {"dozen", "hundred", "thousand", "million", "half", "pair", "both", "none", "nothing"}  # with another word
-_NEGATIVE = re.compile(r"\b(?:loss|lost|negative|minus|deficit|debt|owes?|below|down|under|drops?)\b|\([$€£]?\d", re.I)
+_NEGATIVE = re.compile(
+    r"\b(?:loss|deficit|debt|negative|minus)\s(?:of\s)?[$€£]?\d|\b\d[\d,.]*(?:\s\w+)?\s(?:loss|deficit|in debt)\b"
+    r"|^\W*\([$€£]?\d[\d,.]*\)\W*$",
+    re.I,
+)
 _ARTICLE = re.compile(r"^[\s*\"'“‘]*(?:(?:an?|the)\s)?")
-_MORE = re.compile(r"[.!*\s\"'”’]*\Z|[\s;:(\"'”’*]|,\s")
+_NOTE = r"[.!*\s\"'”’]*\Z|[*\s]*\([^()]*\)[.!*\s]*\Z|,\sof\scourse\b"
+_AFTER = re.compile(rf"{_NOTE}|\s[–—-]\s|,?\s(?:because|since|i\.e\.)(?=\W)")
+_AFTER_NUMBER = re.compile(rf"(?:\s?(?!(?:and|or|to|is|x)\b)[a-z°%µ][a-z/²³°]*)?(?:{_NOTE})")
 _YES_NO = re.compile(r"(?:yes|no|true|false)\b", re.I)
 
 
@@ -419,7 +425,7 @@ def _readable(statement: str, kind: AnswerKind, problem: Problem) -> str | None:
         if len(found) != 1 or UNREAD in tail:
             return None
         value, right = number_value(only := found.pop()), number_value(problem.answer)
-        return problem.answer if value and right == -value and _NEGATIVE.search(first) else only
+        return problem.answer if value and value > 0 and right == -value and _NEGATIVE.search(first) else only
     if kind == "option":
         letter = _LETTER.match(plain)
         article = letter and letter[2] == "A" and re.match(r" [a-z]", plain[letter.end() :])  # "A place to sit"
@@ -430,11 +436,13 @@ def _readable(statement: str, kind: AnswerKind, problem: Problem) -> str | None:
     if kind == "yesno":
         word = _YES_NO.match(plain)
         return word[0] if word is not None else None
-    if _begins_with(first, problem.answer):  # "Paris (France)", "6000 s"
+    if _begins_with(first, problem.answer):
         return problem.answer
     return first if len(first) <= _LONGEST_TEXT else None
 
 
 def _begins_with(said: str, answer: str) -> bool:
+    """Whether a statement is the answer and a note on it: ``Paris (France)``, ``green, because ...``; ``6000 s`` of a number."""
     stated, wanted = (_ARTICLE.sub("", normalise(text).casefold().replace("−", "-")).strip() for text in (said, answer))
-    return bool(wanted) and stated.startswith(wanted) and _MORE.match(stated, len(wanted)) is not None
+    after = _AFTER_NUMBER if wanted[-1:].isdigit() else _AFTER
+    return bool(wanted) and stated.startswith(wanted) and after.match(stated, len(wanted)) is not None

@@ -51,10 +51,11 @@ class Redundant(Record):
 
 def redundant(steps: Sequence[str], problem: Problem, sample: int = 0) -> list[Redundant]:
     """The steps of a rationale that can be left out, in order; never the last conclusion, and never all of them."""
-    settled, last = _settled(steps, problem)
+    settled, last, outright = _settled(steps, problem)
     functions = [function_of(step) for step in steps]
     concluding = [index for index, name in enumerate(functions) if name == "conclude"] or [len(steps) - 1]
-    closing = concluding[-1] if last is None or _comes_to(steps[concluding[-1]], problem) else last
+    comes = last is not None and not outright and concluding[-1] > last and _comes_to(steps[concluding[-1]], problem)
+    closing = concluding[-1] if last is None or comes else last
     repeated = _repeated(steps)
     found = []
     for index, step in enumerate(steps):
@@ -64,9 +65,9 @@ def redundant(steps: Sequence[str], problem: Problem, sample: int = 0) -> list[R
     return found
 
 
-def _settled(steps: Sequence[str], problem: Problem) -> tuple[int | None, int | None]:
-    """The place of the step that settles the answer, and that of the last one that states it, or else works it out; ``None``
-    where none does."""
+def _settled(steps: Sequence[str], problem: Problem) -> tuple[int | None, int | None, bool]:
+    """The place of the step that settles the answer, that of the last one that states it, or else works it out (``None`` where
+    none does), and whether one states it."""
     kind = _kind(problem)
     stated = [parse_answer(kind, step, problem.choices) if anchors(step) else None for step in steps]
     said = [None if answer is None else equal_answers(kind, answer, problem.answer) for answer in stated]
@@ -89,7 +90,7 @@ def _settled(steps: Sequence[str], problem: Problem) -> tuple[int | None, int | 
             working = [place for place in working if place > used[-1]]
     turned = (place for place in working if place + 1 == len(steps) or function_of(steps[place + 1]) in _TURNING)
     first = min([*stating[:1], *islice(turned, 1)], default=None)
-    return first, max(stating or working, default=None)
+    return first, max(stating or working, default=None), bool(stating)
 
 
 def _comes_to(step: str, problem: Problem) -> bool:

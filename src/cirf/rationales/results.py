@@ -65,10 +65,8 @@ class RuleWriter:
             result = "" if silent else task.result(steps.segments[index], problem, tuple(results))
             again = steps.rule == "function" and result == next(filter(None, reversed(results)), "")
             results.append("" if again else result)
-        if results and not results[-1]:
+        if results and not results[-1] and steps.rule != "function":
             results[-1] = answer_named(segments[-1], problem)
-        elif results and (value := number_value(problem.answer)) and value < 0 and number_value(results[-1]) == -value:
-            results[-1] = problem.answer  # "a loss of 200"
         known = task.in_our_notation(problem).question
         listed = [result.split(", ") for result in results]  # the numbers that a result lists, else the result
         each = [[result] if None in map(number_value, parts) else parts for result, parts in zip(results, listed, strict=True)]

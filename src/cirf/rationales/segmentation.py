@@ -72,6 +72,9 @@ _LIST_NUMBER = re.compile(r"\n\d{1,2}[.)] ?\Z")  # the number of the next option
 _BLANK_LINES = re.compile(r"\n{2,}")
 
 
+_CALCULATES = re.compile(r"(?<![A-Za-z])[0-9]%?\)?\s?[-+*/]\s?[$(]?[0-9][0-9.,]*\)?\s?=\s?[$]?-?[0-9]")
+
+
 @dataclass(frozen=True, slots=True)
 class Segmentation:
     """The segments of one rationale, none empty, and the rule that cut them; no segments where the rule does not fit."""
@@ -252,8 +255,8 @@ def _by_ordinal(text: str, marks: Sequence[Mark]) -> tuple[str, ...]:
 
 
 def _calculating(text: str) -> tuple[str, ...]:
-    """A text as a step, if it works something out."""
-    return _tidy([text]) if worked_out(text) else ()
+    """A text as a step, if it works something out from numbers."""
+    return _tidy([text]) if _CALCULATES.search(normalise(text)) else ()
 
 
 def _by_option(text: str, choices: Sequence[str] | None) -> tuple[str, ...]:

@@ -56,6 +56,8 @@ _CLASSES = (  # the same, if the rationale ends with it; else it may be a note o
     *("category", "class", "classification", "topic", "department", "priority", "risk", "severity", "rating", "score", "stars"),
     *("outcome", "decision", "prediction"),
 )
+_DENIES = re.compile(r"\b(?:not|no|never|nor)\b|n['’]t\b", re.I)
+_RATES = re.compile(r"\b(?:rat|scor|star|priorit|severit|level|class)", re.I)
 _RATIONALES = (
     *("cot", "reasoning_content", "reasoning", "explanation", "chain_of_thought", "thinking", "thought", "long_answer", "exp"),
     *("reason", "justification", "reasoning_steps", "solution_steps", "reasoning_trace", "thought_process", "thoughts"),
@@ -63,7 +65,9 @@ _RATIONALES = (
     *("cot_content", "support", "why", "steps"),
 )
 _NOTES = ("reason", "justification", "working", "analysis", "support", "why", "steps")  # rationales only with several words
-_LESS_LIKELY = ("goal", "ctx", "sentence", "text", "review")  # names of questions, and of other things
+_LESS_LIKELY = (  # names of questions, and of other things
+    *("goal", "ctx", "sentence", "text", "review", "tweet", "headline", "utterance", "email", "ticket"),
+)
 _STEPS = ("steps", "facts")
 JUDGEMENTS = ("correct", "is_correct", "label")
 """Columns that may say whether a solution is right, by true, false, 1 or 0."""
@@ -148,11 +152,17 @@ def plain_row(
 
 
 def _class(row: Mapping[str, Any]) -> str | None:
-    """The first of `_CLASSES` whose words are in the last line or sentence of the rationale."""
+    """The first of `_CLASSES` with whose words the rationale ends, but for one more: ``a refund request``. A number is a class
+    where the sentence rates, as in ``The guest gives 1 star``; a sentence that denies has none."""
     lines = str(row.get("rationale") or "").strip().splitlines()
-    said = _words(BETWEEN_SENTENCES.split(lines[-1])[-1]) if lines else ""
-    values = (str(row[name]) for name in _CLASSES if _is_value(row.get(name)))
-    return next((value for value in values if _words(value).strip() and _words(value) in said), None)
+    last = BETWEEN_SENTENCES.split(lines[-1])[-1] if lines else ""
+    said = "" if _DENIES.search(last) else _words(last)
+    endings = (said, said.rstrip().rpartition(" ")[0] + " ")
+    for value in (str(row[name]) for name in _CLASSES if _is_value(row.get(name))):
+        rated = _RATES.search(last) if number_value(value) is not None else value.strip()
+        if rated and _words(value).strip() and "-" not in value and any(end.endswith(_words(value)) for end in endings):
+            return value
+    return None
 
 
 def _words(text: str) -> str:

@@ -33,12 +33,12 @@ _EQUALS = re.compile(
 )
 _LEAD = re.compile(r"\s*(?:(?:about|approximately|roughly|only|just|exactly|a total of)\s+)?", re.I)
 _UNSETTLED = re.compile(  # what follows a number that is only the first term of more
-    r"(?:[ \t]*[A-Za-z]+){0,2}[ \t]*(?:[+×*/÷^±∓]|-(?=\s|[0-9]))[ \t]*[$(]*[ \t]*(?:[0-9√]|[A-Za-z](?![A-Za-z]))"
+    r"(?:[ \t]*[A-Za-z]+){0,2}[ \t]*(?:[+×*/÷^]|-(?=\s|[0-9]))[ \t]*[$(]*[ \t]*(?:[0-9]|[A-Za-z](?![A-Za-z]))"
     r"|[ \t]*[+×*÷][ \t]*[A-Za-z]|[ \t]?x[ \t]?[$(]*[0-9]"
     r"|\([0-9A-Za-z]|[ \t]*\(?[0-9][0-9.]*\)?[ \t]*[+×*/]"
     r"|[ \t]+(?:divided|plus|minus"  # "18 times a week" is an amount
     r"|times(?!\W*$|[.;,]\s|\s(?:per|each|every|in|on|an?\s(?:day|week|month|year|minute|hour|second))\b))\b"
-    r"|\)[ \t]?(?:\([0-9A-Za-z]|\^)"
+    r"|\)[ \t]?(?:\([0-9A-Za-z]|\^)|[ \t]*[±∓][ \t]*(?:√|[0-9.]+\))"
 )
 _RATE = re.compile(
     r"\s?(?:[a-z]+\s)?[a-z]{1,9}\s?/\s?(?:h|hr|hour|s|sec|second|min|minute|day|week|month|year|km|kg|g|l|m|mile|person|piece)s?(?:[²³]|\b)"
@@ -53,7 +53,7 @@ _GROUP = re.compile(  # a set, list, point or interval
 )
 _MULTIPLE = re.compile(  # of pi or of a root: "25π", "2√3/3"
     r"\s*(-?[$]?(?:[0-9]+(?:\.[0-9]+|/[0-9]+)?)?\s?(?:π|pi\b|√\s?(?:[0-9]+(?:\.[0-9]+)?|\([^()\n]{1,12}\))(?:\s?π)?)(?:\s?/\s?[0-9]+(?!\.?[0-9]))?)"
-    r"(?!\s?[+×*/^-]\s?\S|[\w(]|\s?[rRhdLnkfl](?![A-Za-z]))"
+    r"(?!\s?[+×*/^-]\s?\S|[\w(]|\s?r(?![A-Za-z]))"
 )
 _TERM = r"\(?(?:[0-9][0-9.]*[A-Za-z]?|[A-Za-zα-ω])(?:\^[0-9]|[²³])?(?!\w)\)?"
 _EQUATION = rf"-?{_TERM}(?:\s?[-+*×÷/]\s?{_TERM}){{0,9}}\s?=\s?[$€£]?-?[0-9]+(?:\.[0-9]+)?(?:/[0-9]+)?%?"
@@ -75,18 +75,20 @@ _ENDS = re.compile(  # of a clause, after a value and its unit
 _READ = 300  # characters of a sentence
 _FRACTION = re.compile(r"-?(?:[0-9]+\s+)?[0-9]+/[0-9]+")
 _EXPONENT = re.compile(r"-?[0-9.]+e-?[0-9]{1,3}", re.I)
-_SHORTEST, _LONGEST = Fraction(1, 10**5), 10**7  # of values whose exponent is worked out
+_SMALLEST, _LARGEST = Fraction(1, 10**5), 10**7  # of values whose exponent is worked out
 _DIGITS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")
 _RAISED = re.compile(r"(?<=[0-9)])[⁰¹²³⁴-⁹]+")
-_LIST_AT_END = re.compile(r"(?:[:=]|->|=>|→|\bis|\bnow|\bbecomes)\s*(\[[^][\n]{1,80}\])[.!;]?\s*$")
-_ARROW_AT_END = re.compile(r"(?:[=-]>|[→⇒])\s*(?=-?\$?[0-9])(?![^\n]*[=→⇒>])(?=\S+(?:\s[^\W\d_]{1,12})?[.!;]?\s*$)")
-_DIFFERENCE = re.compile(r"(?<![0-9.])([0-9][0-9,]*(?:\.[0-9]+)?)\s?-\s?\$?([0-9][0-9,]*(?:\.[0-9]+)?)\s*=\s*$")
+_LIST_AT_END = re.compile(r"(?::|->|→)\s*(\[[^][\n,]{1,40},[^][\n]{1,60}\])[.!;]?\s*$")
+_ARROW_AT_END = re.compile(  # "sum 150; -20 => 130"
+    r"(?:(?<=[0-9%)])|(?<=[0-9%)]\s))(?:[=-]>|[→⇒])\s*(?=-?\$?[0-9])(?=\S{1,20}(?:\s[^\W\d_]{1,12})?[.!;]?\s*$)"
+)
+_SUBTRACTION = re.compile(r"(?<![0-9.])([0-9][0-9,]*(?:\.[0-9]+)?)\s?-\s?\$?([0-9][0-9,]*(?:\.[0-9]+)?)\s*=\s*$")
 _ARGUMENT = re.compile(r"[A-Za-z]\($")  # "4 * f(3)"
-_REASON = re.compile(r",?\s(?:because|since(?=\s(?:half\b|[0-9$(])))\s[^\n;]*$")
-_SUPPOSED = re.compile(r"\bif\b[^\n]{0,200}?(?:\bwould|['’]d)\b|(?:\bwould|['’]d)\b[^\n]{0,200}?\b(?:if|wrong|but)\b", re.I)
-_SO_IT_IS = re.compile(
-    r"[,;] so (?:the|it|that|this|his|her|their)\b[^.,;=\n]{0,60}?\b(?:to|is|becomes|costs)\s"
-    r"(?=\$?[0-9][0-9,.]*(?:\s[^\W\d_]+)?[.!]?\s*$)"
+_SUPPOSED = re.compile(r"\W*if\b[^\n]{0,200}?(?:\bwould|['’]d)\b", re.I)
+_REASON = re.compile(r",?\s(?:because|since)\s[0-9$(][^,;\na-z]*=[^,;\n]*")  # "because 7 * 14 = 98"
+_DROPS_TO = re.compile(  # "so the price drops to $60"
+    r"[,;] so (?:the|it|that|this|his|her|their)\b[^.,;=\n]{0,60}?"
+    r"\b(?:drops|falls|rises|goes|comes|increases|decreases|changes)\sto\s(?=\$?[0-9][0-9,.]*(?:\s[^\W\d_]+)?[.!]?\s*$)"
 )
 _SCIENTIFIC = re.compile(r"(-?[0-9.]+)\s?[×x*]\s?10\s?\^\s?\{?(-?[0-9]+)\}?")
 _OPERAND = re.compile(r"(?:[+×*÷/^-]\s*[$(]*|\b(?:sqrt|log|ln)\s?\(?)\s*$")  # what precedes the last term of more
@@ -208,12 +210,12 @@ def written_out(segment: str, as_written: bool = False) -> str:
             return ""
         if numbers:
             return _short(numbers[-1], "")
-    text = _kept(_with_numbers(segment))
+    text = _without_asides(_with_numbers(segment))
     if listed := _LIST_AT_END.search(text):
         return listed[1]
     if (several := _SIDE_BY_SIDE.search(text)) and (values := _side_by_side(several[0], as_written)):
         return values
-    for sign in [*_ARROW_AT_END.finditer(text), *_SO_IT_IS.finditer(text), *reversed(list(_EQUALS.finditer(text)))]:
+    for sign in [*_ARROW_AT_END.finditer(text), *_DROPS_TO.finditer(text), *reversed(list(_EQUALS.finditer(text)))]:
         if _UNREAD_FIRST.match(text, sign.end()):  # an earlier equation is not what the step comes to
             return ""
         if value := _value_at(text, sign.end(), as_written)[0]:
@@ -221,15 +223,19 @@ def written_out(segment: str, as_written: bool = False) -> str:
     return ""
 
 
-def _kept(text: str) -> str:
-    """A step without what is only supposed (``If it were 4, it would be 4 * 5 = 20.``), and each sentence without its reason
-    (``because 7 * 14 = 98``); whole where nothing is worked out then."""
-    sentences = BETWEEN_SENTENCES.split(text)
-    kept = [sentence for sentence in sentences if not _SUPPOSED.search(sentence)] if len(sentences) > 1 else sentences
-    for found in ([_REASON.sub("", sentence) for sentence in kept], kept):
-        said = " ".join(found)
-        if found != sentences and any(_value_at(said, sign.end())[0] for sign in _EQUALS.finditer(said)):
-            return said
+def _without_asides(text: str) -> str:
+    """A step without the reasons of its equations (``because 7 * 14 = 98``), and without what is supposed after a conclusion
+    (``So it is 53. If Al came, it would be 54.``); whole where nothing is worked out then."""
+    first, *rest = BETWEEN_SENTENCES.split(text)
+    kept, concluded = [first], CONCLUDES.match(first) is not None
+    for sentence in rest:
+        if not (concluded and _SUPPOSED.match(sentence)):
+            kept.append(sentence)
+            concluded = concluded or CONCLUDES.match(sentence) is not None
+    found = [_REASON.sub("", sentence) for sentence in kept]
+    said = " ".join(found)
+    if found != [first, *rest] and any(_value_at(said, sign.end())[0] for sign in _EQUALS.finditer(said)):
+        return said
     return text
 
 
@@ -401,7 +407,7 @@ def _value_at(text: str, start: int, as_written: bool = False) -> tuple[str, int
     number = _first(text, at)
     if number is None or text[at : number.start].strip(" \t\n({") or _unsettled(text, number.end):
         return "", at
-    if text[at : number.start].endswith("(") and (terms := _DIFFERENCE.search(text[max(0, start - _NEAR) : start])):
+    if text[at : number.start].endswith("(") and (terms := _SUBTRACTION.search(text[max(0, start - _NEAR) : start])):
         left, right = (Fraction(term.replace(",", "")) for term in terms.groups())
         number = replace(number, value=-number.value) if left - right == -number.value else number  # "= (200)"
     if (beside := _BESIDE.match(text, number.end)) and _is_alone(beside[1], text):
@@ -428,7 +434,7 @@ def _short(number: Numeral, text: str, as_written: bool = False) -> str:
     if whole := _CLOCK.match(text, number.start) or _PARTS.match(text, number.start):
         return whole[1]
     written = text[number.start : number.end].strip()
-    if _EXPONENT.fullmatch(written) and not _SHORTEST <= abs(number.value) < _LONGEST:
+    if _EXPONENT.fullmatch(written) and not _SMALLEST <= abs(number.value) < _LARGEST:
         return written
     if as_written and number.value.denominator != 1 and _FRACTION.fullmatch(written):
         return " ".join(written.split())

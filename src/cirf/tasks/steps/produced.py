@@ -76,6 +76,8 @@ def produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
         return letter
     if found := value or unsolved(segment) or compared(segment, judges(problem)):
         expected = problem.answer.replace(" ", "")
+        if "e" in found and (worth := number_value(found)) is not None and worth == number_value(problem.answer):
+            return problem.answer
         return problem.answer if expected in (found.replace(" ", ""), re.split("(?<![<>])=", found)[-1]) else found
     outright = answers = bool(anchors(segment))
     coin = _COIN.search(problem.question) is not None
@@ -149,7 +151,10 @@ _CLOSED_SETS: Mapping[str, AnswerKind] = {
 _RIGHT_SIDE = re.compile(r"(?:=|[<>]\s?\S+\sis)\s(yes|no|true|false|valid|invalid)\W*\Z", re.I)
 _SO = re.compile(r"[,;] (?:and )?(?:so|therefore|thus|hence) ", re.I)
 _LONG = 9  # words
-_DENIED = re.compile(r"(?:\bnot|n['’]t|\bnor|\bnever|\bthan|\bwhether|\bif)\b(?:\s\w+){0,3}\s*$", re.I)
+_OTHERWISE = re.compile(
+    r"\?|\b(?:not|no|neither|nor|never|instead|unlike|lost|loses|last|than|whether|if|maybe|perhaps|but|while|or)\b|n['’]t\b",
+    re.I,
+)
 _SINGLES_OUT = re.compile(r"\bonly\b|\bof the (?:above|given|listed)\b|\b(?:that|this|which) leaves\b", re.I)
 _IS_SO = re.compile(
     r"\b(?:is|are|was|were|gives|means|becomes|equals|prints|outputs|returns|makes?|has|to|in|at|as|by|called|named)\s"
@@ -196,7 +201,8 @@ def answer_named(segment: str, problem: Problem) -> str:
         return ""
     said = BETWEEN_SENTENCES.split(plain_step(segment).strip())[-1]
     named = re.search(whole_words(re.escape(_plain(problem.answer)), problem.answer), said, re.I)
-    return problem.answer if named and not _DENIED.search(said[: named.start()]) else ""
+    asides = said[: named.start()] + said[named.end() :] if named else ""
+    return problem.answer if named and len(problem.answer) > 1 and not _OTHERWISE.search(asides) else ""
 
 
 def judges(problem: Problem) -> bool:

@@ -62,7 +62,7 @@ _REPORTS = re.compile(  # "The passage also says that ..."
 _CLAUSE = re.compile(r"[;:]\s|,?\s(?:so|but|therefore|thus|hence|which means)(?: that)?\s|,\s(?:and\s)?|\sand\s(?=now\s)", re.I)
 _PREMISE = re.compile(r",?\s(?:so|therefore|thus|hence)(?: that)?\s")
 _NOTHING = re.compile(r"\W*(?:nothing|nobody|none|neither|no\s|whether\b|issue:)", re.I)  # is something: it says what is not so
-_FACING = re.compile(r"\bfac(?:es|ing)\s(?:(?:now|due)\s)?((?:north|south|east|west)(?:[- ]?(?:east|west))?)\b(?!.*\bfac)", re.I)
+_FACING = re.compile(r"\bfac(?:es|ing)\s(?:(?:now|due)\s)?((?:north|south|east|west)(?:[- ]?(?:east|west))?)\W*$", re.I)
 _ASIDE = re.compile(
     r"\s(?:who|whose|whom|which|where|when|that(?=\s(?:is|are|was|were|has|have|had|can|could|do|does|did|will|would|took)\b))\s.*",
     re.I,
