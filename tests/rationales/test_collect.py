@@ -130,6 +130,7 @@ def test_stated_numbers(text: str, stated: str | None, problems, tasks) -> None:
         ("text", "Answer: 60000 s", "6000", False),
         ("text", "Answer: Nicely done", "Nice", False),
         ("text", "Answer: 12 eggs, of course", "12", True),
+        ("text", "Answer: CO2, i.e. carbon dioxide", "CO2", True),
         ("text", "Answer: Gus is not right", "Gus", False),
         ("text", "Answer: Paris or London", "Paris", False),
         ("text", "Answer: 5 - 3", "5", False),

@@ -332,7 +332,7 @@ _NEGATIVE = re.compile(
 )
 _ARTICLE = re.compile(r"^[\s*\"'“‘]*(?:(?:an?|the)\s)?")
 _NOTE = r"[.!*\s\"'”’]*\Z|[*\s]*\([^()]*\)[.!*\s]*\Z|,\sof\scourse\b"
-_AFTER = re.compile(rf"{_NOTE}|\s[–—-]\s|,?\s(?:because|since|i\.e\.)(?=\W)")
+_AFTER = re.compile(rf"{_NOTE}|\s[–—-]\s|,?\s(?:because|since|i\.e)(?=\W|\Z)")
 _AFTER_NUMBER = re.compile(rf"(?:\s?(?!(?:and|or|to|is|x)\b)[a-z°%µ][a-z/²³°]*)?(?:{_NOTE})")
 _YES_NO = re.compile(r"(?:yes|no|true|false)\b", re.I)
 
