@@ -444,5 +444,5 @@ def _readable(statement: str, kind: AnswerKind, problem: Problem) -> str | None:
 def _begins_with(said: str, answer: str) -> bool:
     """Whether a statement is the answer and a note on it: ``Paris (France)``, ``green, because ...``; ``6000 s`` of a number."""
     stated, wanted = (_ARTICLE.sub("", normalise(text).casefold().replace("−", "-")).strip() for text in (said, answer))
-    after = _AFTER_NUMBER if wanted[-1:].isdigit() else _AFTER
+    after = _AFTER if number_value(answer) is None else _AFTER_NUMBER
     return bool(wanted) and stated.startswith(wanted) and after.match(stated, len(wanted)) is not None
