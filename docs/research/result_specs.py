@@ -1048,42 +1048,37 @@ OUT_OF_DOMAIN = Table(
     "n = {others}, 50 a benchmark; Wilson intervals, McNemar's exact test, bold: p < 0.05.",
 )
 
-FEW = "few-rows-cpu/smollm2-135m-instruct/yesno-300/1"
-FEW_TASK = ("yesno-300",)
-FEW_ROWS = Table(
+
+def few_rows(key: str, head: str, folder: str, methods: tuple[str, ...], against: tuple[str, ...], caption: str) -> Table:
+    """Methods trained on a few hundred rows of one file, each compared with those ``against`` it."""
+    task = (folder.split("/")[-2],)
+    cells = {"accuracy, %": accuracy(task), "tokens": tokens(task)}
+    cells |= {f"− `{other}`": less(task, of(other, folder)) for other in against}
+    return Table(key, head, cells, [line(method, folder) for method in methods], caption)
+
+
+FEW_ROWS = few_rows(
     "few-rows",
     "135M, 300 rows of yes/no with facts",
-    {"accuracy, %": accuracy(FEW_TASK), "tokens": tokens(FEW_TASK), "− `direct_sft`": less(FEW_TASK, of("direct_sft", FEW))},
-    [line(key, FEW) for key in ("cirf_full", "terse", "direct_sft")],
+    "few-rows-cpu/smollm2-135m-instruct/yesno-300/1",
+    ("cirf_full", "terse", "direct_sft"),
+    ("direct_sft",),
     "One training each; n = 200, Wilson intervals, McNemar's exact test; always *no*: 55.0.",
 )
-
-FEW_TEXT = "few-rows-text-cpu/smollm2-135m-instruct/text-300/1"
-FEW_TEXT_TASK = ("text-300",)
-FEW_TEXT_ROWS = Table(
+FEW_TEXT = few_rows(
     "few-rows-text",
     "135M, 300 rows of free text",
-    {
-        "accuracy, %": accuracy(FEW_TEXT_TASK),
-        "tokens": tokens(FEW_TEXT_TASK),
-        "− `direct_sft`": less(FEW_TEXT_TASK, of("direct_sft", FEW_TEXT)),
-        "− `sft_cot`": less(FEW_TEXT_TASK, of("sft_cot", FEW_TEXT)),
-    },
-    [line(key, FEW_TEXT) for key in ("cirf_full", "terse", "direct_sft", "sft_cot")],
+    "few-rows-text-cpu/smollm2-135m-instruct/text-300/1",
+    ("cirf_full", "terse", "direct_sft", "sft_cot"),
+    ("direct_sft", "sft_cot"),
     "One training each; n = 200, Wilson intervals, McNemar's exact test. Each question lists five options.",
 )
-
-FEW_NUMBERS = "few-rows-cpu/qwen2.5-coder-0.5b-instruct/numbers-300/1"
-FEW_NUMBERS_TASK = ("numbers-300",)
-FEW_PROSE = Table(
+FEW_PROSE = few_rows(
     "few-rows-prose",
     "0.5B, 300 rows of numbers",
-    {
-        "accuracy, %": accuracy(FEW_NUMBERS_TASK),
-        "tokens": tokens(FEW_NUMBERS_TASK),
-        "− `sft_cot`": less(FEW_NUMBERS_TASK, of("sft_cot", FEW_NUMBERS)),
-    },
-    [line(key, FEW_NUMBERS) for key in ("sft_cot", "cirf_full")],
+    "few-rows-cpu/qwen2.5-coder-0.5b-instruct/numbers-300/1",
+    ("sft_cot", "cirf_full"),
+    ("sft_cot",),
     "One training each (another `cirf_full` than above); n = 200, Wilson intervals, McNemar's exact test, bold: p < 0.05.",
 )
 
@@ -1606,5 +1601,5 @@ TABLES = (
     *(HELPS, USES, SCORES, CASCADE, VOTES, DIAGNOSES, CODES),
     *(GPU_SEEDS, GPU_PAIRS, AGAINST_PROSE, MACHINES, RATES, VALUE_TABLE, VARIED, TOKEN_LOSS, TOKEN_START),
     *(LATENT, BASELINE_TABLE, CODEBOOK, VARIANTS, scaled(), OUT_OF_DOMAIN, COST),
-    *(FEW_ROWS, FEW_TEXT_ROWS, FEW_PROSE, REWARD, REWARD_CONTROLS),
+    *(FEW_ROWS, FEW_TEXT, FEW_PROSE, REWARD, REWARD_CONTROLS),
 )

@@ -92,6 +92,8 @@ def test_a_codebook_that_does_not_fit_is_refused(trained: Trained) -> None:
         book.check(width=10, embedder=EMBEDDER | {"model": "other", "revision": "v2"})
     with pytest.raises(CirfError, match=r"of tiny, the recipe embeds with tiny, numbers masked; set .*embeddings\.numbers"):
         book.check(width=10, embedder=EMBEDDER | {"numbers": "mask"})
+    with pytest.raises(CirfError, match=r"the recipe embeds with tiny, first 4 words; set .*embeddings\.words"):
+        book.check(width=10, embedder=EMBEDDER | {"words": 4})
     with pytest.raises(CirfError, match=r"set that to 6"):
         book.check(width=10, embedder=EMBEDDER, size=64)
     with pytest.raises(CirfError, match=r"representation is raw; set it to mean_centered"):

@@ -55,7 +55,8 @@ class RuleWriter:
 
     def __call__(self, steps: Steps, problem: Problem, task: Task) -> tuple[str, ...]:
         """One result a step, by ``task.result``; none for a step that goes through several options (``segments.options``). Of a
-        rationale cut by function a step has one only where it calculates or concludes, and finds another than the last."""
+        rationale cut by function a step has one only where it calculates or concludes, and finds another than the last; of
+        other rationales the last step has the answer where it only names it."""
         segments = tuple(map(with_points, steps.segments)) if task.decimal_commas else steps.segments
         results: list[str] = []
         for index, segment in enumerate(segments):

@@ -217,9 +217,14 @@ def worked_powers(text: str) -> str:
     return _POWER.sub(_worked, text) if "^" in text else text
 
 
+def without_superscripts(text: str) -> str:
+    """The text with ``^`` for superscripts behind a digit or a bracket: ``2^3`` for ``2³``."""
+    return _SUPERSCRIPT.sub(lambda match: "^" + match[0].translate(_RAISED), text)
+
+
 def written_powers(text: str) -> str:
     """The text with ``^`` for superscripts and for two stars between digits, unless these close bold text."""
-    text = _SUPERSCRIPT.sub(lambda match: "^" + match[0].translate(_RAISED), text)
+    text = without_superscripts(text)
     return "\n".join(map(_with_signs, text.split("\n"))) if "**" in text else text
 
 

@@ -7,6 +7,7 @@ from fractions import Fraction
 
 from cirf.records import Problem
 from cirf.tasks.parsing.answers import anchors, parse_answer
+from cirf.tasks.parsing.numeric import without_superscripts
 from cirf.text.numerals import (
     SCALES,
     UNREAD,
@@ -76,8 +77,6 @@ _READ = 300  # characters of a sentence
 _FRACTION = re.compile(r"-?(?:[0-9]+\s+)?[0-9]+/[0-9]+")
 _EXPONENT = re.compile(r"-?[0-9.]+e-?[0-9]{1,3}", re.I)
 _SMALLEST, _LARGEST = Fraction(1, 10**5), 10**7  # of values whose exponent is worked out
-_DIGITS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")
-_RAISED = re.compile(r"(?<=[0-9)])[⁰¹²³⁴-⁹]+")
 _LIST_AT_END = re.compile(r"(?::|->|→)\s*(\[[^][\n,]{1,40},[^][\n]{1,60}\])[.!;]?\s*$")
 _ARROW_AT_END = re.compile(  # "sum 150; -20 => 130"
     r"(?:(?<=[0-9%)])|(?<=[0-9%)]\s))(?:[=-]>|[→⇒])\s*(?=-?\$?[0-9])(?=\S{1,20}(?:\s[^\W\d_]{1,12})?[.!;]?\s*$)"
@@ -197,7 +196,8 @@ def in_words(segment: str, previous: tuple[str, ...], as_written: bool = False) 
 
 
 def written_out(segment: str, as_written: bool = False) -> str:
-    """The right side of a step's last calculator note, else of its last worked-out equation.
+    """The right side of a step's last calculator note, else a list or a value behind an arrow that closes the step, else the
+    right side of its last worked-out equation that is no reason and no supposition.
 
     An equation whose right side is still to be worked out (``= 6 × 3``) has none, and a step whose last right side is a number
     that is not read (``= 12,5``) has none either; a number that closes the step after
@@ -299,8 +299,7 @@ def plain_step(segment: str) -> str:
 
 
 def _with_numbers(segment: str) -> str:
-    text = _RAISED.sub(lambda digits: f"^{digits[0].translate(_DIGITS)}", strip_annotations(segment))
-    return _MARK.sub("", plain_numbers(text))
+    return _MARK.sub("", plain_numbers(without_superscripts(strip_annotations(segment))))
 
 
 def worked_out(segment: str) -> tuple[str, ...]:
