@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from docs.research import coin_states, near, over_runs, same_steps
+from docs.research import coin_states, long_rationales, near, over_runs, same_steps
 
 from cirf.errors import CirfError
 from cirf.records import Problem
@@ -271,3 +271,13 @@ def test_what_cannot_be_held_against_another_is_refused(tmp_path: Path, rows: li
     write_rows(tmp_path / "evaluation/two/coin_flip.jsonl", [GOOD])
     with pytest.raises(CirfError, match=said):
         coin_states.main([str(tmp_path), "--methods", "one", "two"])
+
+
+def test_figures_of_long_rationales_have_a_value_a_file() -> None:
+    measured = {
+        file: {"boundaries": {"auto": {"f1": f1, "cuts": 3}}, "codes": {"opening words": {"ami": f1 / 2, "purity": 0.5}}}
+        for file, f1 in (("one", 0.5), ("two", 0.25))
+    }
+    made = long_rationales.entries(measured, "a command")
+    assert made["cuts"] == {"command": "a command", "rows": [{"label": "auto", "f1": {"one": 0.5, "two": 0.25}}]}
+    assert made["cut-codes"]["rows"] == [{"label": "opening words", "ami": {"one": 0.25, "two": 0.125}}]

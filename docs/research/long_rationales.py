@@ -1,6 +1,6 @@
 """Long rationales cut by function, against traces whose segments are labelled.
 
-    python -m docs.research.long_rationales --data DIR [--codes 6 8 16] [--tolerance 10] [--seeds 3]
+    python -m docs.research.long_rationales --data DIR [--codes 6 8 16] [--tolerance 10] [--seeds 3] [--json FILE]
 
 DIR holds ``NAME.jsonl`` with rows ``{"thinking": text, "segments": [{"function": label, "text": text}, ...]}``. Per file:
 
@@ -11,6 +11,8 @@ DIR holds ``NAME.jsonl`` with rows ``{"thinking": text, "segments": [{"function"
   and of k-means, on embeddings as they are, minus the mean of their trace, and of a segment's first words, centred; of classes of
   opening words, of the place in the trace, and of shuffled labels. Means over the seeds.
 - milliseconds of cutting 100,000 characters. The last line is JSON.
+
+``--json`` writes F1 and adjusted mutual information as the entries ``cuts`` and ``cut-codes`` of ``results/figures.json``.
 """
 
 from __future__ import annotations
@@ -168,6 +170,17 @@ def milliseconds(rows: Sequence[dict[str, Any]]) -> float:
     return round(1000 * (time.process_time() - started) * 100_000 / max(1, len(text)), 1)
 
 
+def entries(measured: dict[str, Any], command: str) -> dict[str, Any]:
+    """F1 by rule and AMI by way of naming, with a value for each file, in the format of ``results/figures.json``."""
+
+    def rows(part: str, key: str) -> list[dict[str, Any]]:
+        names = next(iter(measured.values()))[part]
+        return [{"label": name, key: {file: made[part][name][key] for file, made in measured.items()}} for name in names]
+
+    parts = {"cuts": rows("boundaries", "f1"), "cut-codes": rows("codes", "ami")}
+    return {name: {"command": command, "rows": found} for name, found in parts.items()}
+
+
 def main() -> None:
     """Measure each file, print tables and a line of JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -175,6 +188,7 @@ def main() -> None:
     parser.add_argument("--codes", type=int, nargs="*", default=[6, 8, 16])
     parser.add_argument("--tolerance", type=int, default=10)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     summary = {}
     for path in sorted(asked.data.glob("*.jsonl")):
@@ -186,6 +200,10 @@ def main() -> None:
         for name, values in {**made["boundaries"], **made["codes"]}.items():
             print(f"  {name:28}" + "".join(f"{key:>10} {value:<6}" for key, value in values.items()))
         summary[path.stem] = made
+    if asked.json is not None:
+        sizes = " ".join(map(str, asked.codes))
+        command = f"python -m docs.research.long_rationales --data DIR --codes {sizes} --seeds {asked.seeds} --json FILE"
+        asked.json.write_text(json.dumps(entries(summary, command), indent=2) + "\n", encoding="utf-8")
     print(json.dumps(summary))
 
 
