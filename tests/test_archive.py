@@ -13,6 +13,7 @@ import pandas
 import pytest
 import tinyrun
 from docs.research import near, pictures, result_tables
+from docs.research.figure_specs import FIGURE_TABLES, figures, rows, several
 from docs.research.result_specs import TABLES
 from docs.research.result_tables import BLOCK, Line, Table, Trained, accuracy, less, rate, render, text, tokens, tokens_share
 
@@ -21,6 +22,7 @@ from cirf.analysis.source import Run
 from cirf.errors import CirfError
 from cirf.export.archive import find, write
 from cirf.report.data.collect import collect
+from cirf.statistics import compare, mcnemar
 from cirf.store.files import write_atomic, write_rows
 from cirf.store.jsonl import read_rows
 from cirf.store.paths import without_folders
@@ -307,6 +309,68 @@ def test_a_page_that_differs_is_named_and_mended(
 @pytest.mark.skipif(not (HERE / "results").is_dir(), reason="the archives are in the repository alone")
 def test_the_pages_hold_what_the_archives_say() -> None:
     result_tables.main(["--check"])
+
+
+needs_figures = pytest.mark.skipif(not (HERE / "results").is_dir(), reason="the figures are in the repository alone")
+
+
+@needs_figures
+def test_figures_without_answers_are_all_shown_and_say_what_printed_them() -> None:
+    assert set(figures()) == {table.name for table in FIGURE_TABLES} | {"states"}
+    assert not [name for name, entry in figures().items() if not ("command" in entry or "setup" in entry)]
+    pages = {name: block for page in result_tables.pages() for block, name in shown(page)}
+    for table in FIGURE_TABLES:
+        assert render(table, {}) in pages[table.name], table.name
+
+
+def shown(page: Path) -> list[tuple[str, str]]:
+    """The tables of a page and their names."""
+    return [(found[0], found[2]) for found in BLOCK.finditer(page.read_text(encoding="utf-8"))]
+
+
+@needs_figures
+@pytest.mark.parametrize("count", ["right", "well_formed", "truncated", "correct", "multiarith", "wrong"])
+def test_a_count_is_at_most_the_number_that_it_is_of(count: str) -> None:
+    of = {"multiarith": "n_multiarith", "wrong": "states"}.get(count, "n")
+    found = [(row[count], row[of]) for name in figures() for row in rows(name) if count in row]
+    assert found
+    for counted, n in found:
+        assert not isinstance(counted, dict) or counted.keys() == n.keys()
+        counts = several(counted)
+        most = several(n) if isinstance(n, dict | list) else [n] * len(counts)
+        assert all(isinstance(one, int) and 0 <= one <= limit for one, limit in zip(counts, most, strict=True))
+
+
+def discordant(net: int, n: int, interval: list[float]) -> list[int]:
+    """The numbers of discordant questions with which a difference has this interval, rounded as it was printed."""
+    found = []
+    for many in range(abs(net), n + 1, 2):
+        wins = (many + net) // 2
+        first, second = ({str(place): float(place in won) for place in range(n)} for won in (range(wins), range(wins, many)))
+        if [round(100 * end, 1) for end in compare(first, second).interval] == interval:
+            found.append(many)
+    return found
+
+
+def differences() -> list[tuple[int, int, list[float], bool | None]]:
+    """Printed paired differences: questions won less lost, all questions, the interval, and whether it was significant."""
+    (first, *others), settings = rows("left-open"), rows("settings")
+    found = [(row["right"] - first["right"], row["n"], row["interval"], row.get("significant", False)) for row in others]
+    for row in settings:
+        for one in (one for one in row.get("differences", []) if "interval" in one):
+            task = one["task"]
+            net = row["right"][task] - settings[one["to"]]["right"][task]
+            found.append((net, row["n"][task], one["interval"], None))
+    return found
+
+
+@needs_figures
+def test_a_printed_difference_is_one_that_the_counts_allow() -> None:
+    for net, n, interval, significant in differences():
+        possible = discordant(net, n, interval)
+        assert possible, (net, n, interval)
+        if significant is not None:
+            assert {mcnemar((many + net) // 2, (many - net) // 2) < 0.05 for many in possible} == {significant}
 
 
 def test_every_table_is_on_one_page() -> None:

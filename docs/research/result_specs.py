@@ -1,4 +1,7 @@
-"""The tables of the pages of results: lines, columns and captions. `docs.research.result_tables` fills them."""
+"""The tables of the pages of results: lines, columns and captions. `docs.research.result_tables` fills them.
+
+Those of figures without answers are in `docs.research.figure_specs`.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,12 @@ from typing import Any
 
 import numpy as np
 from docs.research import over_runs, uses
+from docs.research.figure_specs import FIGURE_TABLES, correct_traces, wrong_states
 from docs.research.over_runs import answers, archived, training
 from docs.research.recorded import read
 from docs.research.result_tables import (
     ROOT,
+    TITLES,
     Cell,
     Line,
     Table,
@@ -52,18 +57,6 @@ SMALL: Tasks = ("coin_flip", "svamp", "multiarith")
 CHAIN: Tasks = ("chain_sum",)
 GROUPS: dict[str, Tasks] = {"five": FIVE, "others": OTHERS, "coin": COIN, "four": FOUR, "three": THREE, "small": SMALL}
 """Names of groups of benchmarks in captions; in braces they become the number of questions."""
-
-TITLES = {
-    "gsm8k": "GSM8K",
-    "svamp": "SVAMP",
-    "multiarith": "MultiArith",
-    "coin_flip": "Coin Flip",
-    "commonsense_qa": "CommonsenseQA",
-    "math500": "MATH-500",
-    "bbh": "BIG-Bench Hard",
-    "strategyqa": "StrategyQA",
-    "scienceqa": "ScienceQA",
-}
 
 COMPARE = "compare-qwen2.5-0.5b"
 SEEDS = (COMPARE, "compare-seed2-qwen2.5-0.5b", "compare-seed3-qwen2.5-0.5b")
@@ -473,8 +466,9 @@ QUESTIONS = findings(
 )
 
 
-def coins(label: str, key: str, runs: tuple[str, ...], wrong: str, correct: str) -> Line:
-    return Line(label, of(key, *runs), texts=(wrong, correct))
+def coins(label: str, key: str, runs: tuple[str, ...]) -> Line:
+    """A method's line; the figures without answers are those of the row of the same label."""
+    return Line(label, of(key, *runs), texts=(partial(wrong_states, label), partial(correct_traces, label)))
 
 
 SHORT = ("coin-flip-cpu/seed1", "coin-flip-cpu/seed2")
@@ -483,18 +477,15 @@ STATES = Table(
     "method, by seed",
     {"right answers, %": percent_each(COIN), "wrong states": text(), "correct traces": text(1)},
     [
-        coins("`cirf_subjects`", "cirf_subjects", SEEDS, "18 of 393, 12 of 400, 44 of 400", "79, 88, 64"),
-        coins("`terse_subjects`", "terse_subjects", SEEDS, "53 of 385, 52 of 393, 27 of 391", "49, 53, 70"),
-        coins("`cirf_subjects_after_cot`", "cirf_subjects_after_cot", SEEDS[:1], "34 of 388", "63"),
-        coins(
-            "trained on 250 Coin Flip rows alone (seeds 1, 2): `cirf_subjects`",
-            *("cirf_subjects", SHORT, "63 of 383, 85 of 392", "38, 34"),
-        ),
-        coins("same: `terse_subjects`", "terse_subjects", SHORT, "38 of 386, 34 of 393", "52, 64"),
-        coins("same: one token for all", "single_subjects", SHORT, "102 of 400, 50 of 400", "27, 58"),
-        coins("same: shuffled codes, seed 1", "shuffled_subjects", SHORT[:1], "77 of 399", "37"),
+        coins("`cirf_subjects`", "cirf_subjects", SEEDS),
+        coins("`terse_subjects`", "terse_subjects", SEEDS),
+        coins("`cirf_subjects_after_cot`", "cirf_subjects_after_cot", SEEDS[:1]),
+        coins("trained on 250 Coin Flip rows alone (seeds 1, 2): `cirf_subjects`", "cirf_subjects", SHORT),
+        coins("same: `terse_subjects`", "terse_subjects", SHORT),
+        coins("same: one token for all", "single_subjects", SHORT),
+        coins("same: shuffled codes, seed 1", "shuffled_subjects", SHORT[:1]),
     ],
-    "n = 100 a seed. States and traces are from the runs, by hand: archives keep no text.",
+    "n = 100 a seed. States and traces: figures only (`results/figures.json`), since archives keep no text.",
 )
 TRACED = ("cirf_full", "cirf_subjects", "cirf_after_cot", "cirf_subjects_after_cot", "cirf_self")
 
@@ -792,7 +783,7 @@ LEARNED = findings(
             "Yes: exchanging them costs the trace 2.0 to 3.1 nats. The answer does not: 0.00 to 0.10"
         ),
     },
-    "The losses of the first row are from an archive; the other rows were written by hand.",
+    "The losses of the first row are from an archive; of the other rows figures only, answers were not kept.",
 )
 TOKEN_LOSS = Table(
     "token-loss",
@@ -995,7 +986,7 @@ CODES = findings(
         "learning rate †": "1e-4 with four times as much for new embeddings is 5.0 above 4e-4 for all [1.1, 8.9]",
         "stages shared by the sweep †": "of 150 stages 89 are made, 61 reused",
     },
-    "n = 360, one training each, McNemar's exact test. †: written by hand; no archive has it.",
+    "n = 360, one training each, McNemar's exact test. †: figures only; answers were not kept.",
 )
 VARIANTS = Table(
     "variants",
@@ -1602,4 +1593,5 @@ TABLES = (
     *(GPU_SEEDS, GPU_PAIRS, AGAINST_PROSE, MACHINES, RATES, VALUE_TABLE, VARIED, TOKEN_LOSS, TOKEN_START),
     *(LATENT, BASELINE_TABLE, CODEBOOK, VARIANTS, scaled(), OUT_OF_DOMAIN, COST),
     *(FEW_ROWS, FEW_TEXT, FEW_PROSE, REWARD, REWARD_CONTROLS),
+    *FIGURE_TABLES,
 )

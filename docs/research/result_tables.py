@@ -1,9 +1,10 @@
-"""Fill the tables of the pages of results from the archives in ``results/``.
+"""Fill the tables of the pages of results from the archives, and the figures, in ``results/``.
 
     python -m docs.research.result_tables [--check]
 
 A page marks where a table goes with ``<!-- table: NAME -->`` and ``<!-- end -->``; `docs.research.result_specs` lists what each
-holds. ``--check`` writes nothing and fails, naming the tables, where a page differs from its archives.
+holds, and `docs.research.figure_specs` what those of figures without answers hold. ``--check`` writes nothing and fails, naming
+the tables, where a page differs from its archives.
 """
 
 from __future__ import annotations
@@ -29,6 +30,17 @@ from cirf.statistics import Comparison, mean, wilson
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 DRAWS, SEED = 10_000, 0
+TITLES = {
+    "gsm8k": "GSM8K",
+    "svamp": "SVAMP",
+    "multiarith": "MultiArith",
+    "coin_flip": "Coin Flip",
+    "commonsense_qa": "CommonsenseQA",
+    "math500": "MATH-500",
+    "bbh": "BIG-Bench Hard",
+    "strategyqa": "StrategyQA",
+    "scienceqa": "ScienceQA",
+}
 
 Tasks = tuple[str, ...]
 
@@ -65,13 +77,14 @@ Cell = Callable[[Line], str]
 class Table:
     """A table: ``head`` is the heading of the labels; ``columns`` maps each heading to what fills it.
 
-    ``caption`` may be empty, or hold names of task groups in braces, which become the first line's number of questions.
+    ``lines`` may be a function, called when the table is filled. ``caption`` may be empty, or hold names of task groups in
+    braces, which become the first line's number of questions.
     """
 
     name: str
     head: str
     columns: Mapping[str, Cell]
-    lines: Sequence[Line]
+    lines: Sequence[Line] | Callable[[], Sequence[Line]]
     caption: str
 
 
@@ -315,10 +328,11 @@ class _Counts(dict[str, str]):
 
 def render(table: Table, groups: Mapping[str, Tasks]) -> str:
     """The table in Markdown, its caption below."""
-    lines = [[table.head, *table.columns], ["---"] * (1 + len(table.columns))]
-    lines += [[line.label, *(cell(line) for cell in table.columns.values())] for line in table.lines]
-    body = "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
-    caption = table.caption.format_map(_Counts(table.lines[0], groups))
+    lines = table.lines() if callable(table.lines) else table.lines
+    shown = [[table.head, *table.columns], ["---"] * (1 + len(table.columns))]
+    shown += [[line.label, *(cell(line) for cell in table.columns.values())] for line in lines]
+    body = "\n".join("| " + " | ".join(cells) + " |" for cells in shown)
+    caption = table.caption.format_map(_Counts(lines[0], groups))
     return f"{body}\n\n{caption}\n" if caption else f"{body}\n"
 
 
