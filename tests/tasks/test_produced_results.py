@@ -429,6 +429,82 @@ def test_a_value_is_whole(step: str, result: str, problem: Problem) -> None:
     assert produced(step, problem, ()) == result
 
 
+@each_row(
+    "step, result, answer",
+    [
+        ("By noon it is minus 7 degrees.", "-7", "3"),
+        ("It drops to minus $12.", "-12", "3"),
+        ("So 9 minus 7 is 2.", "2", "3"),
+        ("By night it is 14 degrees below zero.", "-14", "3"),
+        ("The wreck lies 40 m below sea level.", "-40", "3"),
+        ("5 of them score below zero.", "5", "3"),
+        ("So the account is overdrawn by $20.", "-20", "-20"),
+        ("So it ends $20 in the red.", "-20", "-20"),
+        ("In all a loss of 3 dollars.", "-3", "-3"),
+        ("Oxide takes two electrons, so its charge is 2−.", "-2", "-2"),
+        ("In all a loss of 5 dollars.", "5", "-3"),
+        ("So 20 are left.", "20", "-20"),
+        ("So x = +6.", "6", "6"),
+        ("10 + 20 = USD 30.", "30", "30"),
+        ("x^2 = 25, so x = ± 5.", "±5", "5"),
+        ("y = ±√7.", "±√7", "5"),
+    ],
+)
+def test_a_sign_may_be_in_words(step: str, result: str, answer: str) -> None:
+    assert produced(step, dataclasses.replace(TRAIN, answer=answer), ()) == result
+
+
+@each_row(
+    "step, result",
+    [
+        ("6 × 5 = 30? No, there are 4 rows. 6 × 4 = 24.", "24"),
+        ("Is it 12?", ""),
+        ("How many are left? 12 - 5 = 7.", "7"),
+        ("I might misread it as 9 + 6 = 15.", ""),
+        ("A common mistake is 5 + 4 = 9.", ""),
+        ("Adding wrongly gives 18. Multiplying gives 80.", "80"),
+        ("If we forgot the tax we'd get 30.", ""),
+        ("It would be 10 if both ends counted.", ""),
+        ("Most people say 8.", ""),
+        ("Most people get 9.", "9"),
+        ("He would need 5 + 3 = 8 boxes.", "8"),
+        ("91 = 7 × 13, so it has divisors other than 1 and itself.", "91=7*13"),
+        ("Besides 1 and itself it has more.", ""),
+        ("So it isn't divisible by 4.", ""),
+        ("BMI = weight / height², and a healthy one is below 25.", ""),
+    ],
+)
+def test_what_is_not_so_is_no_result(step: str, result: str) -> None:
+    assert produced(step, TRAIN, ()) == result
+
+
+@each_row(
+    "step, result",
+    [
+        ("The coins are worth 5k = 45.", "45"),
+        ("2k + 3 = 15.", "15"),
+        ("12k + 3k = 15k", "15000"),
+        ("So a = 2(2b - a), i.e. 3a = 4b.", "3a=4b"),
+        ("p = 2(3q - p), so 3p = 6q.", "3p=6q"),
+        ("Maximum heart rate = 220 - age.", ""),
+        ("5 * 4 = 20 - so 20 are left.", "20"),
+        ("KE = 0.5mv².", ""),
+        ("h = ½gt².", ""),
+        ("A = ½bh.", ""),
+        ("A = 5m².", "5"),
+        ("m = 1/2kg.", "1/2"),
+        ("4 × $1.80 comes out at $7.20.", "7.2"),
+        ("3 x 4 works out to 12.", "12"),
+        ("Subtract 32 to get 66.6.", "66.6"),
+        ("3.6 rounds to 4.", "4"),
+        ("The range of scores was 70-75.", ""),
+        ("Profit = 75-70", "75-70"),
+    ],
+)
+def test_an_unknown_a_formula_and_a_range_are_no_values(step: str, result: str) -> None:
+    assert produced(step, TRAIN, ()) == result
+
+
 @pytest.mark.parametrize(
     ("step", "result"),
     [

@@ -269,7 +269,9 @@ def working(number: str, step: str) -> str:
         found = evaluate(terms) if not number.startswith("".join(terms)) else None  # "2*10" is a part of "2*10^3"
         away = [] if found is None else [abs(found - each) for each in wanted] + [abs(100 * found - value)] * share
         if min(away, default=slack + 1) <= slack:
-            if len(terms) != 3 or not re.search(rf"[=≈]\s?{terms[0]}\s?/\s?{terms[2]}(?!\d|[/.]\d|\s?[=*+-])", text):
+            if len(terms) != 3 or not re.search(
+                rf"(?:[=≈]|\bor|\bi\.e\.,?)\s?{terms[0]}\s?/\s?{terms[2]}(?!\d|[/.]\d|\s?[=*+-])", text
+            ):
                 return "".join(terms) + "="
             fraction = fraction or "".join(terms) + "="
     return fraction or left_side(number, step)

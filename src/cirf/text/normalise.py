@@ -74,6 +74,7 @@ _WRAPPER = re.compile(
     r"\\(?:text(?:bf|it|rm|sf|tt|normal)?|math(?:bf|it|rm|sf|tt|bb|cal)|boldsymbol|operatorname|mbox|boxed|fbox|underline|overline)\*?"
     r"\s*\{([^{}]*)\}"
 )
+_REPEATING = re.compile(r"(?<=[\d.])\\overline\s*\{(\d+)\}")
 _FRACTION = re.compile(r"(\d *)?\\[dtc]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}")
 _SHORT_FRACTION = re.compile(r"(\d *)?\\[dtc]?frac\s*(\d)\s*(\d)")
 _BINOMIAL = re.compile(r"\\[dt]?binom\s*\{([^{}]*)\}\s*\{([^{}]*)\}")
@@ -168,7 +169,7 @@ def _latex(text: str) -> str:
         return text
     text = _ENVIRONMENT.sub(" ", text)
     text = _LINE_BREAK.sub(lambda m: m[1] + "\n" * (len(m[2]) // 2), text)
-    text = _WRAPPER.sub(r"\1", text)
+    text = _WRAPPER.sub(r"\1", _REPEATING.sub(r"\1...", text))
     text = _FRACTION.sub(lambda m: f"{_whole_part(m[1])}{_grouped(m[2])}/{_grouped(m[3])}", text)
     text = _SHORT_FRACTION.sub(lambda m: f"{_whole_part(m[1])}{m[2]}/{m[3]}", text)
     text = _BINOMIAL.sub(r"C(\1, \2)", text)

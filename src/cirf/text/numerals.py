@@ -144,9 +144,9 @@ def _in_a_sum(match: re.Match[str], before: str) -> bool:
     return _SIGN_AFTER.match(match.string, match.end()) is not None and _LABEL.search(before) is None
 
 
-_SHORT = re.compile(  # 12k, 3bn; m, b and t only behind money, as 12m may be a length
+_SHORT = re.compile(  # 12k, 3bn, but not "5k = 45"; m, b and t only behind money, as 12m may be a length
     r"(?<![\w.,/])(?:(?P<money>[$€£¥₹]\s?)(?=[0-9.,]+[kKmMbBtT]))?(?P<number>[0-9][0-9,]{0,15}(?:\.[0-9]{1,9})?)"
-    r"(?P<short>k|mn|mln|mio|bn|bln|tn|trn|(?(money)[KmMbBtT]|(?!)))(?![\w'’²³/-])"
+    r"(?P<short>k(?!\s?=\s?[0-9]{1,3}(?![0-9k]|[.,][0-9])|\s?[+-]\s?[0-9]{1,2}(?![0-9k]|[.,][0-9]))|mn|mln|mio|bn|bln|tn|trn|(?(money)[KmMbBtT]|(?!)))(?![\w'’²³/-])"
 )
 _SHORT_OF = {"k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 

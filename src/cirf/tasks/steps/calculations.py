@@ -27,12 +27,16 @@ _ANNOTATION = re.compile(r"<<([^<>]*)>>")
 _EQUALS = re.compile(
     r"(?<![<>!])=|[≈≡]|\b(?:equals|is equal to)\b"
     r"|(?<=[0-9)])\s?(?:[+×*/÷-]|x|plus|minus|times|divided by)\s?[$(]*[0-9][0-9.,]*"
-    r"[^.=\n]{0,30}?\b(?:is|are|gives|makes|leaves)\b"
+    r"[^.=\n]{0,30}?\b(?:is|are|gives|makes|leaves|yields|(?:comes|works)\s(?:out\s)?(?:to|at|as))\b"
     r"|(?:[0-9]\s?%|\bpercent|\b(?:half|thirds?|quarters?|fourths?|fifths?|tenths?)|/\s?[0-9]+)\sof\s(?:(?!which\b)[^.=\n]){1,40}?\b(?:is|are)\b"
     r"|\b[a-z] is\b",
     re.I,
 )
-_LEAD = re.compile(r"\s*(?:(?:about|approximately|roughly|only|just|exactly|a total of)\s+)?", re.I)
+_LEAD = re.compile(
+    r"\s*(?:(?:about|approximately|roughly|only|just|exactly|a total of)\s+)?"
+    r"(?:(?:USD|EUR|GBP|CHF|INR|CAD|AUD|JPY)\s?|\+(?=[0-9]))?",
+    re.I,
+)
 _UNSETTLED = re.compile(  # what follows a number that is only the first term of more
     r"(?:[ \t]*[A-Za-z]+){0,2}[ \t]*(?:[+×*/÷^]|-(?=\s|[0-9]))[ \t]*[$(]*[ \t]*(?:[0-9]|[A-Za-z](?![A-Za-z]))"
     r"|[ \t]*[+×*÷][ \t]*[A-Za-z]|[ \t]?x[ \t]?[$(]*[0-9]"
@@ -40,6 +44,9 @@ _UNSETTLED = re.compile(  # what follows a number that is only the first term of
     r"|[ \t]+(?:divided|plus|minus"  # "18 times a week" is an amount
     r"|times(?!\W*$|[.;,]\s|\s(?:per|each|every|in|on|an?\s(?:day|week|month|year|minute|hour|second))\b))\b"
     r"|\)[ \t]?(?:\([0-9A-Za-z]|\^)|[ \t]*[±∓][ \t]*(?:√|[0-9.]+\))"
+    r"|[ \t]-[ \t](?!(?:so|done|correct|right|yes|no|not|exactly)\b)[a-z]+[ \t]*(?:$|[.,;)]|[+×*/-])"  # "220 - age"
+    r"|(?![ckdmµ]?m[²³^]|(?:in|ft|yd|mi|km|s|h)[²³^])[a-z]{1,3}(?:[²³]|\^[23])"  # "0.5mv²"
+    r"|(?<=1/2)(?!(?:[kmc]?[gml]|lb|oz|ft|in|mi|hr?|min|s|d)\b)[a-z]{1,3}\b"
 )
 _RATE = re.compile(
     r"\s?(?:[a-z]+\s)?[a-z]{1,9}\s?/\s?(?:h|hr|hour|s|sec|second|min|minute|day|week|month|year|km|kg|g|l|m|mile|person|piece)s?(?:[²³]|\b)"
@@ -56,6 +63,7 @@ _MULTIPLE = re.compile(  # of pi or of a root: "25π", "2√3/3"
     r"\s*(-?[$]?(?:[0-9]+(?:\.[0-9]+|/[0-9]+)?)?\s?(?:π|pi\b|√\s?(?:[0-9]+(?:\.[0-9]+)?|\([^()\n]{1,12}\))(?:\s?π)?)(?:\s?/\s?[0-9]+(?!\.?[0-9]))?)"
     r"(?!\s?[+×*/^-]\s?\S|[\w(]|\s?r(?![A-Za-z]))"
 )
+_EITHER = re.compile(r"\s*(±)\s?([0-9]+(?:\.[0-9]+)?|[0-9]*√[0-9]+)(?![\w(]|\.[0-9]|\s?[+*/×÷^])")
 _TERM = r"\(?(?:[0-9][0-9.]*[A-Za-z]?|[A-Za-zα-ω])(?:\^[0-9]|[²³])?(?!\w)\)?"
 _EQUATION = rf"-?{_TERM}(?:\s?[-+*×÷/]\s?{_TERM}){{0,9}}\s?=\s?[$€£]?-?[0-9]+(?:\.[0-9]+)?(?:/[0-9]+)?%?"
 _SIDE_BY_SIDE = re.compile(  # "x = 3 or x = -2", "1/3 = 4/12 and 1/4 = 3/12"
@@ -110,7 +118,8 @@ _N = r"-?[0-9.]*[0-9]"
 _LISTED = re.compile(rf"{_N}(?:(?:, {_N}){{1,9}}(?![0-9]|[.,][0-9])(?:,? and {_N})?| and {_N})(?=[.;!]?\s*$)")
 _GIVES = re.compile(
     r"\b(?:leaves?|leaving|gives?(?:\s+us)?|giving(?=\s[-$0-9])|makes?|making|"
-    r"comes? to|amounts? to|adds? up to|result(?:s|ing)? in|totals?|yields?|"
+    r"(?:comes?|works?) (?:out )?(?:to|at|as)|to get|rounds? (?:up |down |off )?to|amounts? to|adds? up to|ergibt|"
+    r"result(?:s|ing)? in|totals?|yields?|"
     r"brings?\s[^.]{0,40}?\bto|outputs?|prints?|returns?|displays?|which is|left with|for a total of|remaining|"
     r"the (?:sum|total|difference|product|quotient|result|remainder) is)\s+"
     r"(?:(?!(?:less|more|\w+er|than)\b)\w+\s+){0,2}?(?=[$-]?[0-9])",
@@ -132,8 +141,24 @@ CONCLUDES = re.compile(
 )
 _SHARE = re.compile(r"\b(?:half|thirds?|quarters?|fifths?|%|percent|part) of (?:the )?[$(]*$", re.I)
 _UNKNOWN = re.compile(r"(?:[A-Za-z]| [A-Zxyzn])(?![A-Za-z'])")
+_COEFFICIENT = re.compile(r"[0-9][a-z]\s?=\Z")  # "3a = 4b"
 _BESIDE = re.compile(r"([abcdefijknopqrtuvwxyz])(?![\w'’²³^/])")  # not m, g, h, s, l: mostly units
-_DENIED = re.compile(r"\b(?:is|are|was|were)(?:\snot|n['’]t)\s(?:[a-z]+\s){0,2}$|\b(?:less|more|greater|smaller)\sthan\s$")
+_DENIED = re.compile(
+    r"\b(?:is|are|was|were)(?:\snot|n['’]t)\s(?:[a-z]+\s){0,2}$|\b(?:less|more|greater|smaller)\sthan\s$"
+    r"|\b(?:other\sthan|except(?:\sfor)?|besides|apart\sfrom|(?:is|are|was|be)\s(?:below|above|under))\s$|[0-9)]\($",
+    re.I,
+)
+_REJECTED = re.compile(  # of a sentence: what it calculates is not so
+    r"\?[\s\"')*]{0,3}$|\b(?:wrongly|incorrectly|mistakenly|by\smistake|common\s(?:mistake|error)|misread|tempt(?:ed|ing)|forg[eo]t"
+    r"|would\shave\sbeen|(?:most|many|some)\s(?:people|students)\s(?:would|will|say|answer|think|guess)|first\sthought)\b"
+    r"|\bwould\sbe\b[^.\n]*\sif\b",
+    re.I,
+)
+_MINUS = re.compile(  # "to minus 7", "14 degrees below zero"
+    r"(?:\A|(?<=\bis\s)|(?<=\bto\s)|(?<=\bof\s)|(?<=\bat\s)|(?<==\s))minus\s(?=[$€£]?[0-9])"
+    r"|(?<![-\w.,])(?=[0-9][0-9.,]*(?:\s?°[CF]?|\s[a-z]{1,7}(?:\sCelsius|\sFahrenheit)?)?\sbelow\s(?:zero|sea\slevel)\b)",
+    re.I,
+)
 _SO = re.compile(r"(?<=[,;]) (?:and )?(?:so|therefore|thus|hence)\b", re.I)
 _MARK = re.compile(r"^\s*(?:#+\s*)?(?:\*\*)?(?:step\s+\d+\s*[:.)-]*|\d{1,2}[.)](?=\s))\s*", re.I)
 
@@ -141,6 +166,16 @@ _MARK = re.compile(r"^\s*(?:#+\s*)?(?:\*\*)?(?:step\s+\d+\s*[:.)-]*|\d{1,2}[.)](
 def strip_annotations(text: str) -> str:
     """The text without calculator annotations: ``48/2 = <<48/2=24>>24`` becomes ``48/2 = 24``."""
     return _ANNOTATION.sub("", text)
+
+
+def asserted(segment: str) -> str:
+    """A step without calculator notes, and without sentences that ask or tell what would be wrong."""
+    text = strip_annotations(segment)
+    if _REJECTED.search(text) is None and "?" not in text:
+        return text
+    starts = [0, *(gap.end() for gap in BETWEEN_SENTENCES.finditer(text))]
+    sentences = [text[start:end] for start, end in zip(starts, [*starts[1:], len(text)], strict=True)]
+    return "".join(sentence for sentence in sentences if _REJECTED.search(sentence.rstrip()) is None)
 
 
 def numbers_in(*texts: str) -> set[Fraction]:
@@ -188,7 +223,11 @@ def in_words(segment: str, previous: tuple[str, ...], as_written: bool = False) 
         if number is not None and not _unsettled(text, number.end):
             listed = _LISTED.match(text, number.start)
             return listed[0] if listed else _short(number, text, as_written)
-    if concludes and _only_one(numbers, text) and not any(_unsettled(text, n.end) for n in numbers):
+    if (
+        concludes
+        and _only_one(numbers, text)
+        and not any(_unsettled(text, n.end) or _DENIED.search(_before(text, n)) for n in numbers)
+    ):
         return _short(numbers[0], text, as_written)
     said = BETWEEN_SENTENCES.split(text.strip())[-1]
     word = only_word_value(said) if concludes and not numbers and _NO_AMOUNT.search(said) is None else None
@@ -299,7 +338,7 @@ def plain_step(segment: str) -> str:
 
 
 def _with_numbers(segment: str) -> str:
-    return _MARK.sub("", plain_numbers(without_superscripts(strip_annotations(segment))))
+    return _MINUS.sub("-", _MARK.sub("", plain_numbers(without_superscripts(asserted(segment)))))
 
 
 def worked_out(segment: str) -> tuple[str, ...]:
@@ -397,7 +436,7 @@ def _value_at(text: str, start: int, as_written: bool = False) -> tuple[str, int
     """The value right behind a place in a text, and where it ends; empty where there is none, or one still to be worked out."""
     lead = _LEAD.match(text, start)
     at = lead.end() if lead else start
-    for special in (_VARIABLE, _GROUP, _MULTIPLE, _CLOCK, _PARTS):
+    for special in (_VARIABLE, _GROUP, _MULTIPLE, _EITHER, _CLOCK, _PARTS):
         match = special.match(text, at)
         if match and special is _VARIABLE and re.search(rf"[0-9](?!{match[2]})[a-zA-Z]\s?=\s?$", text[max(0, at - 5) : at]):
             return "", at  # "10x = 4y"
@@ -409,7 +448,8 @@ def _value_at(text: str, start: int, as_written: bool = False) -> tuple[str, int
     if text[at : number.start].endswith("(") and (terms := _SUBTRACTION.search(text[max(0, start - _NEAR) : start])):
         left, right = (Fraction(term.replace(",", "")) for term in terms.groups())
         number = replace(number, value=-number.value) if left - right == -number.value else number  # "= (200)"
-    if (beside := _BESIDE.match(text, number.end)) and _is_alone(beside[1], text):
+    beside = _BESIDE.match(text, number.end)
+    if beside and (_is_alone(beside[1], text) or _COEFFICIENT.search(text, max(0, start - 6), start)):
         return "", at  # "2a", where a is an unknown and no unit
     return ("" if _is_asked(text, number) else _short(number, text, as_written)), number.end
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 from cirf.tasks.parsing.answers import number_value
-from cirf.tasks.steps.calculations import strip_annotations
+from cirf.tasks.steps.calculations import asserted
 from cirf.text.numerals import plain_numbers
 
 _TOKEN = re.compile(
@@ -24,7 +24,7 @@ _LET = re.compile(
     re.I,
 )
 _MOST_BESIDE = 4
-_RANGE = re.compile(r"0?\.\d+-\d*\.\d+")  # "95% CI 0.89-1.08"
+_RANGE = re.compile(r"0?\.\d+-\d*\.\d+|(\d+)-(\d+)")  # "95% CI 0.89-1.08", "scores of 70-75"
 _UNKNOWN = re.compile(r"(?<![A-Za-z])[A-Za-z](?![A-Za-z])")
 _STANDS_FOR = re.compile(r"\s*(?!I:)(?:where\s)?([0-9.]*[A-Zb-hj-z])\s?(?:=|:|\bis the\b)\s*(?:the\s)?[A-Za-z]{2}")
 _NAMED = re.compile(r"(?<=[a-z])\s?[:=]\s?([A-Zb-hj-z])\s?\.?\Z")
@@ -39,7 +39,7 @@ _NAMED_CHAIN = re.compile(r"(?<![\w-])[A-Z][\w'’-]*(?:\s?[<>]\s?[A-Z][\w'’-]
 def compared(segment: str, of_numbers: bool = False) -> str:
     """The last inequality of a step that holds an unknown, ``3x>9`` in ``3x > 9``, or is all of the step or
     one ``of_numbers`` alone, or comparison of names, ``Raj > Eve``."""
-    text = plain_numbers(strip_annotations(segment))
+    text = plain_numbers(asserted(segment))
     every = [match[0].replace(" ", "").rstrip(".") for match in _COMPARED.finditer(text) if not _FALSE.match(text, match.end())]
     alone = len(every) == 1 and len(re.findall(r"\w+", _COMPARED.sub("", text))) < 2
     found = [each for each in every if of_numbers or alone or re.search("[A-Za-z]", each)]
@@ -55,7 +55,7 @@ def unsolved(segment: str) -> str:
         "850 + 705 + X = 820 * 3"             ->  "850+705+X=820*3"
         "What she pays with it = 0.78x - 20"  ->  "0.78x-20"
     """
-    text = plain_numbers(strip_annotations(segment))
+    text = plain_numbers(asserted(segment))
     return _last((run for run in _runs(text) if _has_letter(run) and any(map(_is_sum, run))), text)
 
 
@@ -63,15 +63,20 @@ def unworked(segment: str, previous: tuple[str, ...]) -> str:
     """For a step without a result, the calculation that it sets up (``6*3`` in ``Revenue = 6 × 3``) or a sum of an unknown
     that results before it have (``x-2`` in ``He has x - 2 left`` after ``x``)."""
     known = {letter for result in previous for letter in _UNKNOWN.findall(result)}
-    text = plain_numbers(strip_annotations(segment))
+    text = plain_numbers(asserted(segment))
     runs = [
         run
         for run in _runs(text, within=True)
         if any(len(run[-1]) > 1 and not term[0].isdigit() and term not in "()" for term in run[-1])
-        and not (_RANGE.fullmatch(side := "".join(run[-1])) and side in text)
+        and not _is_range("".join(run[-1]), text)
     ]
     unnamed = ((run, run[int(len(run) > 1 and len(run[0]) == 1) :]) for run in runs)  # the right side of "D2 = 216/27"
     return _last((run for run, own in unnamed if all(term in known for side in own for term in side if term[0].isalpha())), text)
+
+
+def _is_range(side: str, text: str) -> bool:
+    found = _RANGE.fullmatch(side)
+    return found is not None and side in text and (found[1] is None or int(found[1]) < int(found[2]))
 
 
 def _last(runs: Iterable[list[list[str]]], text: str) -> str:
@@ -89,7 +94,7 @@ def left_side(value: str, segment: str) -> str:
     """The left side of the last equation in unknowns whose result is ``value``, with the equals sign: ``1555+X=``; empty if that
     is only the unknown. Numbers are compared by value: ``14.50`` is ``14.5``."""
     worth = number_value(value)
-    for run in reversed(list(_runs(plain_numbers(strip_annotations(segment))))):
+    for run in reversed(list(_runs(plain_numbers(asserted(segment))))):
         if len(run) < 2 or not _has_letter(run) or not any(_is_sum(side) for side in run[:-1]):
             continue
         right = "".join(run[-1])
@@ -149,6 +154,7 @@ def _runs(text: str, within: bool = False) -> Iterator[list[list[str]]]:
                 run[-1].append(term)
         else:
             dangles = not run or not run[-1] or not (run[-1][-1] == ")" or run[-1][-1][0].isalnum())
+            dangles = dangles or (kind == "word" and touches and "/" in run[-1])  # "1/2gt"
             alone = len(run) == 1 and not (open_before or within)
             if not (start_broken or depth or dangles or alone or _GOES_ON.match(text[last_end : last_end + 80])):
                 yield run

@@ -42,6 +42,11 @@ _JUDGED = re.compile(  # a statement about a number: "91 is not prime"
     re.I,
 )
 _ASIDE = re.compile(r"\s?\((?=[^()\n]*[^\W\d_]{3})[^()\n=]*\)")  # "9 digits (1 through 9)"
+_NEGATIVE = re.compile(
+    r"\b(?:loss(?:es)?|los[et]s?|losing|deficit|overdrawn|debt|owes?|in the red|down|below|falls?|fell|drops?|dropped|decreased?"
+    r"|declined?|short(?:fall)?|minus|negative)\b|[0-9]\s?[-−–](?!\s?[\w(])",
+    re.I,
+)
 _SMALL_LETTER = re.compile(r"\W*[a-z]\W")
 
 
@@ -65,8 +70,14 @@ def produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
     says what the answer is, or in a problem with a text for an answer singles something out, has no state.
 
     An amount such as ``24 km/h`` is a number, and the letter of the option that reads so only where the step says outright that
-    it is the answer.
+    it is the answer. Where the answer is negative, ``a loss of 3`` is ``-3``.
     """
+    found = _produced(segment, problem, previous)
+    negative = problem.answer.startswith("-") and found == problem.answer[1:] and _NEGATIVE.search(segment)
+    return problem.answer if negative else found
+
+
+def _produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
     choices = problem.choices or ()
     number = None if choices else number_value(problem.answer)
     as_written = number is None or "/" in problem.answer or number_text(number) != problem.answer  # else decimals
