@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import importlib
+import logging
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -54,6 +55,8 @@ def pytest_runtestloop(session: pytest.Session) -> None:
         return
     for name in ("accelerate", "matplotlib.pyplot", "peft", "sentence_transformers", "sklearn.metrics", "transformers.trainer"):
         importlib.import_module(name)
+    for name in [name for name in logging.root.manager.loggerDict if name.startswith("torch")]:
+        logging.getLogger(name).propagate = True  # pytest attaches itself to every logger that does not, three times a test
     gc.collect()
     gc.freeze()
     nursery.open_nursery()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import tinyrun
+from tables import each_row
 
 import cirf
 from cirf.lm.backbone import load_model, load_tokenizer
@@ -136,7 +137,7 @@ def test_a_rationale_that_does_not_fit_has_no_steps_and_no_trace() -> None:
 ROW = {"question": "a", "answer": "1"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("call", "message"),
     [
         (lambda: cirf.cut_rationales("Step 1: one."), "cut_rationales: rationales must be a list"),

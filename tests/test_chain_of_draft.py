@@ -58,7 +58,7 @@ def test_every_benchmark_has_its_examples() -> None:
     assert shots_of(tasks.get("chain_sum")) == ()
 
 
-@pytest.mark.parametrize("name", BENCHMARKS)
+@each_row("name", BENCHMARKS)
 def test_the_tasks_parser_reads_every_answer_back(name: str) -> None:
     task = tasks.get(name)
     for shot in shots_of(task):

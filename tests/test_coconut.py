@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import tinyrun
+from tables import each_row
 
 from cirf import methods, tasks
 from cirf.errors import CirfError
@@ -40,7 +41,7 @@ def test_without_a_mark_all_is_answer_and_with_one_it_is_prose() -> None:
     assert method.cap(tasks.get("gsm8k"), _recipe().evaluate) == tasks.get("gsm8k").cap
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("settings", "finetune", "said"),
     [
         ({"thoughts": 0, "most": 3}, {}, "there are no thoughts and no <latent> tokens"),

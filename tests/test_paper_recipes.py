@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tables import each_row
 
 from cirf.recipe import keys as recipe_keys
 from cirf.recipe import yaml as yaml_text
@@ -157,7 +158,7 @@ BASELINES: dict[str, tuple[float, float, float | None, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("baseline", sorted(BASELINES))
+@each_row("baseline", sorted(BASELINES))
 def test_the_presets_are_those_of_the_papers_appendix(baseline: str) -> None:
     from cirf import methods
 

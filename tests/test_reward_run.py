@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import tinyrun
 from docs.research.without_results import without_results
+from tables import each_row
 
 from cirf import methods
 from cirf.errors import CirfError
@@ -151,7 +152,7 @@ def _recipe(variants: dict[str, Any], **keys: Any) -> Recipe:
     return Recipe.model_validate({"name": "r", "problems": {"tasks": [{"task": "gsm8k"}]}, "variants": variants} | keys)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("start", "reward", "said"),
     [
         ("cirf_ful", {}, "nearest is 'cirf_full'"),

@@ -12,6 +12,7 @@ import pytest
 import tinyrun
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import each_row
 
 from cirf import methods
 from cirf.errors import CirfError
@@ -43,7 +44,7 @@ def test_the_trace_written_most_often_comes_first_or_the_shortest() -> None:
     assert ranked(rows, NAMES, "short") == [short, likely, long]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "row",
     [
         _row("<cirf_000>4", correct=False),
@@ -69,7 +70,7 @@ def test_what_was_written_is_what_is_learnt(steps: list[tuple[int, str]]) -> Non
     assert write_trace(again, NAMES) == written
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("settings", "said"),
     [
         ({"of": "sft_cot"}, "sft_cot does not write all results, and nothing else, after the learned codes"),

@@ -11,6 +11,7 @@ import pytest
 import tinyrun
 import torch
 from safetensors.torch import load_file
+from tables import each_row
 
 from cirf import methods
 from cirf.errors import CirfError
@@ -42,7 +43,7 @@ def test_it_thinks_as_its_host_does() -> None:
     assert (_get(_recipe()).start, _get(_recipe()).tokens_like, _get(_recipe("official")).tokens_like) == ("sft_cot", None, "<<")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("settings", "said"),
     [
         ({"host": "pause"}, r"variants\.sim_cot\.settings\.host: "),

@@ -35,7 +35,7 @@ def recipe(*lines: str) -> Recipe:
     return parse(HEAD + "\n".join(lines))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("variant", "message"),
     [
         (

@@ -13,6 +13,7 @@ import pytest
 import tinyrun
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import each_row
 
 from cirf.analysis.names import NAMES, base, describe, display_names, family
 from cirf.analysis.tradeoff import MethodPoint, draw
@@ -22,7 +23,7 @@ from cirf.methods import METHODS
 from cirf.pictures.style import FAMILIES
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("segment", "found"),
     [
         ("4 bananas * $1/banana = $4", {"multiplies"}),
@@ -219,7 +220,7 @@ def test_a_language_model_labels_every_code_and_is_asked_once(run: Path) -> None
     assert written[0] == written[1] and set(written[0]["labels"].values()) == {"adds some"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "label"),
     [
         ('{"label": "halves"}', "halves"),

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tables import each_row
 
 from cirf.analysis.accuracy import functional
 from cirf.analysis.backbones import families
@@ -67,7 +68,7 @@ def test_the_base_is_shown_with_what_is_varied(name: str, sizes: set[int]) -> No
 SWEEPS = [name for kind in ("recipes", "sweeps") for name in shipped_files(kind) if name not in shipped()]
 
 
-@pytest.mark.parametrize("name", [*shipped(), *SWEEPS])
+@each_row("name", [*shipped(), *SWEEPS])
 def test_every_method_of_a_shipped_recipe_can_be_set_up(name: str) -> None:
     for recipe in [point.recipe for point in sweep_io.load(name).points()] if name in SWEEPS else [load(name)]:
         assert {method.name for method in learners(recipe)} <= {*METHODS, *recipe.variants}
@@ -129,7 +130,7 @@ def figures(line: str) -> list[tuple[float, float]]:
     return [(float(mean), float(spread)) for mean, _, spread in (cell.strip().partition("±") for cell in line.split(","))]
 
 
-@pytest.mark.parametrize(("model", "method"), MAIN)
+@each_row(("model", "method"), MAIN)
 def test_rows_of_the_main_table_are_the_papers(model: str, method: str) -> None:
     rows = {row["task"]: row for row in published("main") if (row["model"], row["method"]) == (model, method)}
     accuracies, seconds = map(figures, MAIN[model, method])

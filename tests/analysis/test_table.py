@@ -7,9 +7,9 @@ import io
 import re
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import each_row
 
 from cirf.pictures.table import Column, Table, escape
 
@@ -132,7 +132,7 @@ def test_a_csv_file_reads_back(rows: list[tuple[str, float]]) -> None:
         assert a == text or text.lstrip()[0] in "=+-@"
 
 
-@pytest.mark.parametrize("text", ['=HYPERLINK("http://x","y")', "+1+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1+1", "- a step"])
+@each_row("text", ['=HYPERLINK("http://x","y")', "+1+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1+1", "- a step"])
 def test_no_cell_of_a_csv_file_is_a_formula(text: str) -> None:
     made = Table("t", "", (Column("a", "A"), Column("b", "B", "list")), [{"a": text, "b": [text, "x"]}, {"a": "-5", "b": [-0.5]}])
     cells = [*csv.reader(io.StringIO(made.to_csv(), newline=""))][1:]

@@ -11,6 +11,7 @@ import pytest
 import tinyrun
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import each_row
 from watching import Counting
 
 from cirf.codebook import embedding
@@ -181,7 +182,7 @@ def test_a_number_is_masked_whole(text: str, read: str) -> None:
     assert wording(text, section) == read == wording(read, section)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "read"),
     [
         ("A. Bank: a bank is guarded.", "it: a it is guarded."),

@@ -16,6 +16,7 @@ import pytest
 import tinyrun
 import yaml
 from benchmarks import served_latency
+from tables import each_row
 
 from cirf.serving.model import load_served
 from cirf.store.jsonl import read_rows
@@ -277,7 +278,7 @@ def test_a_model_is_evaluated_itself_whatever_server_its_recipe_names(finished: 
     assert said.code == 0, said.err
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("deltas", "begins"),
     [
         ([("reasoning", "<cirf_001>"), ("reasoning_content", "12"), ("content", "12"), ("content", "")], 2),  # a reasoning parser

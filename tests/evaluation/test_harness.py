@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import each_row
 
 from cirf.errors import CirfError
 from cirf.evaluation.harness import Answerer, Questions, compare_rows, evaluate, hide, score, scores_from_rows, solved
@@ -369,7 +370,7 @@ def _row(output: str, right: bool = False, truncated: bool = False, **more: Any)
     return {"output": output, "correct": right, "truncated": truncated, **more}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("output", "said"),
     [
         ("<cirf_003>4<cirf_028><cirf_028><cirf_028><cirf_028><cirf_028>", "<cirf_028>"),

@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import each_row
 
 from cirf.fitting.cost import in_hours, in_words, operations, size_in_name, speed, training_memory, updates_of
 from cirf.lm.training.spec import plan_updates
@@ -62,7 +63,7 @@ def test_they_are_those_that_a_training_plans(
     assert found.too_few == (found.updates < TOO_FEW_UPDATES) == ("too few" in found.summary)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "size"),
     [
         ("Qwen/Qwen3-1.7B", 1_700_000_000),

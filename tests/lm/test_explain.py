@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from tables import each_row
 
 from cirf.lm.adapters import put_adapters, through
 from cirf.lm.prompt import prompt_text
@@ -30,7 +31,7 @@ ROWS = [  # 3, 1, 0 and 4 thoughts; two a group
 SECTION = schema.Finetune(lora=schema.Lora(rank=4, alpha=8), bf16=False)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("steps", "count", "said"),
     [
         ("ab", 3, ["a", "b", "72"]),

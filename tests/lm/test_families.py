@@ -8,6 +8,7 @@ from typing import Any
 import families
 import pytest
 import torch
+from tables import each_row
 
 from cirf.errors import CirfError
 from cirf.lm.adapters import check_adapters, put_adapters
@@ -96,7 +97,7 @@ def test_a_vote_is_the_same_however_many_are_drawn(tokenizer: Any, monkeypatch: 
     assert sample_many(model, tokenizer, prompt, CAP, 3, Decoding(1.0, 1.0, 3)) == single
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "gemma4", "gemma3n"])
+@each_row("kind", [*KINDS, "gemma4", "gemma3n"])
 def test_a_model_that_cannot_think_in_vectors_says_so(kind: str) -> None:
     with pytest.raises(CirfError) as summary:
         check_vectors(families.build(kind, scale=2.0))

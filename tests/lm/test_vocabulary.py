@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import each_row
 
 from cirf.errors import CirfError
 from cirf.lm.vocabulary import extend, is_closed, matrices, parse_trace, read_trace, token_names, write_trace
@@ -48,7 +49,7 @@ def test_unfinished_and_missing_traces() -> None:
     assert parse_trace("") == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "read", "closed"),
     [
         ("<cirf><cirf_001>4</cirf>7", ("<cirf_001>4", "7"), True),

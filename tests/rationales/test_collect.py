@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tables import each_row
 
 from cirf.errors import CirfError
 from cirf.rationales.check import check
@@ -330,7 +331,7 @@ def test_a_problem_with_one_good_rationale_is_usable(kept: int, tasks, write) ->
     assert found.total.unusable == ({"no segment": 1} if kept == 1 else {})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("task", "answer", "choices", "text"),
     [
         ("gsm8k", "12", None, "I can't be sure of a short way, so I count.\nThere are 12."),

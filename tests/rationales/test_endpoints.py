@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from faulty import FAULTS, Server, serve
+from tables import each_row
 
 from cirf.endpoints.calls import LONGEST, Connection, retry_after
 from cirf.endpoints.fleet import ask, known_answers
@@ -362,7 +363,7 @@ def test_an_odd_answer_is_an_answer(tmp_path: Path, content: str | None, text: s
     assert list(known_answers(RowLog(path)).values()) == [answer]
 
 
-@pytest.mark.parametrize("padding", range(120, 170, 7))
+@each_row("padding", range(120, 170, 7))
 def test_a_key_that_is_cut_off_in_a_complaint_is_not_shown_in_part(padding: int) -> None:
     key = "sk-secret-0123456789abcdef"
     server = Connection("http://here", None, key)

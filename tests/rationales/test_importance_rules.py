@@ -19,6 +19,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
+from tables import each_row
 from watching import Counting
 
 from cirf.errors import CirfError
@@ -47,7 +48,7 @@ def test_levels_of_a_solution() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "working"),
     [
         ("48/2=24 and 3 stay", ["48/2=24"]),

@@ -10,6 +10,7 @@ import pytest
 import tinyrun
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import each_row
 
 from cirf.methods import get
 from cirf.rationales.check import check, some
@@ -130,7 +131,7 @@ def test_what_comes_after_the_settled_answer_is_redundant() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("answer", "choices", "steps", "gone"),
     [
         ("72", None, ("So the answer is 70.", "Wait, 24 was left out.", "The answer is 72.", "Let me check."), (3,)),

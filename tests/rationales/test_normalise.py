@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tables import each_row
@@ -61,7 +60,7 @@ def test_forms(raw: str, plain: str) -> None:
     assert normalise(raw) == plain
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "It costs $3 and $5, that is $8.",
@@ -114,7 +113,7 @@ def test_marks_in_a_row_go_at_once_but_an_answers_stay() -> None:
     assert normalise("so\n# #### 72") == "so\n#### 72" and normalise("so\n#### # 72") == "so\n#### # 72"
 
 
-@pytest.mark.parametrize("mark", ["\\[ a ", "\\( a ", "**a ", "*a ", "$$ a ", "$a ", "`a ", "__a "])
+@each_row("mark", ["\\[ a ", "\\( a ", "**a ", "*a ", "$$ a ", "$a ", "`a ", "__a "])
 def test_marks_that_no_other_closes_hide_nothing(mark: str) -> None:
     """Read in a time that grows with the text's length; a formula behind them is found all the same."""
     plain = normalise(mark * 3000 + r"\n\[ 2 + 5 = 7 \]")
@@ -155,7 +154,7 @@ FOUND = [
 ]
 
 
-@pytest.mark.parametrize(("question", "steps", "expected"), FOUND)
+@each_row(("question", "steps", "expected"), FOUND)
 def test_a_step_is_about_the_word_it_opens_with(question: str, steps: list[str], expected: tuple[str, ...]) -> None:
     assert subjects(steps, question) == expected
 

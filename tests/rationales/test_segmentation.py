@@ -6,6 +6,7 @@ from typing import Literal
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tables import each_row
 
 from cirf.errors import CirfError
 from cirf.rationales.segmentation import PAPER_SHARE_DROPPED, clean_segments, cut, cut_all, segment, spread, steps_of
@@ -15,7 +16,7 @@ from cirf.text.normalise import normalise
 from cirf.text.sentences import sentences
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "Step 1: add them\nStep 2: halve it",
@@ -79,7 +80,7 @@ def test_inline_marks_need_a_boundary() -> None:
     assert segment("Look at No. 1. Then see No. 2. Good.", "ordinal").segments == ()
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "The price is 3.5 dollars.\n1.50 is the change.\n2.50 is the rest.",
@@ -336,7 +337,7 @@ def test_options_may_be_gone_through_in_one_step() -> None:
     assert steps_of("1. Add.\n2. Halve.", together, choices) == steps_of("1. Add.\n2. Halve.", schema.Segments(), choices)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "parts"),
     [
         ("He has 16. 16 - 9 = 7.", ("He has 16.", "16 - 9 = 7.")),
@@ -514,7 +515,7 @@ def test_a_first_step_is_no_answer_in_front(first: str) -> None:
     assert " ".join(" ".join(found).split()).startswith(" ".join(first.split()))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "steps"),
     [
         ("Speed = way / time\n= 90 / 1.5\n= 60 km/h\nAnswer B", ("Speed = way / time = 90 / 1.5 = 60 km/h", "Answer B")),

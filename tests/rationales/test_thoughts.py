@@ -166,7 +166,7 @@ def test_a_teachers_marks_are_no_steps(tmp_path: Path, text: str, steps: int, fa
     assert (taught[0].steps, taught[0].fault("drop")) == (steps, fault) and "<" not in taught[0].text
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "steps"),
     [
         ("<<4*8=32>> <<32-4=28>>", ("4*8=32", "32-4=28")),

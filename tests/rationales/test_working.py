@@ -265,7 +265,7 @@ def test_what_may_be_something_else_is_left(text: str) -> None:
     assert closing(text) == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "anew"),
     [
         ("16*7", []),
@@ -310,7 +310,7 @@ SPLIT = [
 ]
 
 
-@pytest.mark.parametrize(("step", "expected"), SPLIT)
+@each_row(("step", "expected"), SPLIT)
 def test_a_step_is_cut_after_each_number_that_it_works_out(step: str, expected: list[str]) -> None:
     assert [plain for plain, _ in split_equations([(step, step)])] == expected
 
@@ -362,7 +362,7 @@ STEPS_UNITS = [
 ]
 
 
-@pytest.mark.parametrize(("number", "step", "expected"), STEPS_UNITS)
+@each_row(("number", "step", "expected"), STEPS_UNITS)
 def test_units(number: str, step: str, expected: str) -> None:
     assert with_unit(number, step) == expected
 

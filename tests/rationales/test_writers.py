@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from faulty import Server, serve
+from tables import each_row
 
 from cirf.errors import CirfError
 from cirf.rationales.writers import Written, compare_with_rule, repeats_step, unused, write_with_model
@@ -106,7 +107,7 @@ def test_the_last_object_with_results_is_the_answer(tmp_path: Path, tasks: dict[
     assert row.results == ("3", "7") and row.by == "llm"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("result", "step", "copies"),
     [
         ("3 + 4 = 7", "3 + 4 = 7.", True),
@@ -191,7 +192,7 @@ def test_a_result_that_nothing_uses_is_named_and_then_left_empty(tmp_path: Path,
         assert summary["unused_emptied"] == 1 and summary["share_fallen_back"] == 0
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("first", "then", "answer", "used"),
     [
         ("3", "So 12 / 3 = 4 each.", "4", True),

@@ -193,7 +193,7 @@ def test_a_later_override_wins_and_text_may_hold_an_equals_sign() -> None:
     assert parse(BASE, sets=['notes="a=b: c"']).notes == "a=b: c"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("item", "message"),
     [
         ("seed", "--set seed: expected KEY=VALUE, such as finetune.epochs=1"),
@@ -271,7 +271,7 @@ def test_a_path_that_can_be_none_is_one_sentence(path: str, said: str) -> None:
         read_rows(Path(path))
 
 
-@pytest.mark.parametrize("name", ["../x", "..", ".", "a/b", "/a", "~", "a\\b"])
+@each_row("name", ["../x", "..", ".", "a/b", "/a", "~", "a\\b"])
 def test_no_name_leads_out_of_its_folder(name: str) -> None:
     written = json.dumps(name)
     assert "name: expected text that matches" in mistake(BASE, f"name={written}")

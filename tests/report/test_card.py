@@ -6,6 +6,7 @@ import re
 
 import pytest
 import yaml
+from tables import each_row
 
 from cirf.recipe.schema import Recipe
 from cirf.report.model_cards import DataSource, card_from_report, cell, sources
@@ -203,7 +204,7 @@ def made(*tasks, **rationales):
     return recipe.model_dump(mode="json")
 
 
-@pytest.mark.parametrize("name", names())
+@each_row("name", names())
 def test_every_task_of_ours_has_a_licence(name):
     assert get(name).licence
     source = sources(made(name))[0]

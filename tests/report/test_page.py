@@ -7,6 +7,7 @@ from importlib.resources import files
 import pytest
 import synthetic
 from colours import contrast
+from tables import each_row
 
 from cirf.recipe.load import dump
 from cirf.report.data.collect import collect
@@ -233,7 +234,7 @@ def test_a_variant_says_what_it_changes(data):
     assert "</i>CIRF with subjects, after CoT</span>" in html
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("ratio", "text"),
     [(7.94, "7.9× faster"), (0.5, "2.0× slower"), (1.02, "no faster"), (412.3, "412× faster"), (None, None), (0, None)],
 )

@@ -236,7 +236,7 @@ TEXTS = [
 ]
 
 
-@pytest.mark.parametrize(("text", "expected"), TEXTS)
+@each_row(("text", "expected"), TEXTS)
 def test_texts(text: str, expected: str | None) -> None:
     assert parse_answer("text", text) == expected
 
@@ -510,7 +510,7 @@ def test_of_a_number_with_a_decimal_comma_no_part_is_read(whole: int, decimals: 
     assert not equal_answers("number", written, str(whole))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "expected"),
     [
         ("The answer is 1,996.25.", "1996.25"), ("The answer is 12'000.50", "12000.5"), ("The answer is 3.2E5.", "320000"),
@@ -540,7 +540,7 @@ def test_a_verdict_names_its_letter(letter: str, frame: str) -> None:
     assert parse_answer("option", "A roof is high, a floor is flat.\n" + frame.format(letter), CHOICES) == letter
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("ours", "theirs"),
     [
         ("C++", "C"), ("C#", "C"), ("x + 1", "x - 1"), ("-5 degrees", "5 degrees"), ("$5", "5%"), ("3.5", "3 5"), ("a-b", "a+b"),
@@ -554,7 +554,7 @@ def test_signs_that_mean_something_distinguish_texts(ours: str, theirs: str) -> 
     assert not equal_answers("text", ours, theirs)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("ours", "theirs"),
     [
         ("The well-known", "the well known."), ("x + 1", "x+1"), ("x - 1", "x\u22121"), ("O\u2019Brien", "O'Brien"),
@@ -650,7 +650,7 @@ def problem(name: str, row: dict[str, Any]) -> Problem:
     return Problem("p", name, row.get("question", "?"), "", choices, subset=row.get("subset"))
 
 
-@pytest.mark.parametrize("name", NINE)
+@each_row("name", NINE)
 def test_awkward_outputs_are_read_as_a_person_would(name: str) -> None:
     task, misread = get(name), []
     for row in rows(name):
@@ -665,7 +665,7 @@ def test_awkward_outputs_are_read_as_a_person_would(name: str) -> None:
     assert not misread
 
 
-@pytest.mark.parametrize("name", NINE)
+@each_row("name", NINE)
 def test_there_are_thirty_of_each_task_and_they_differ(name: str) -> None:
     found = rows(name)
     assert len(found) >= 30

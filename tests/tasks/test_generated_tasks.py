@@ -141,7 +141,7 @@ def test_a_small_space_runs_out_with_one_clear_line() -> None:
         made("chain_sum", "test", 1, 500, min_terms=2, max_terms=2, min_digits=1, max_digits=1)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("options", "message"),
     [
         ({"max_poeple": 3}, "no option 'max_poeple'; the nearest is 'max_people'"),

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tables import each_row
 
 from cirf.errors import CirfError
 from cirf.rationales.collect import gather
@@ -281,7 +282,7 @@ def test_answers_that_only_look_like_layouts_stay_as_they_are() -> None:
         assert plain_row(row, "here") == row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("closing", "answer"),
     [
         ("So 28 beads are left.", "28"),

@@ -50,7 +50,7 @@ def test_a_calculation_or_an_equation_counts_whatever_the_answer_is(step: str, r
     assert produced(step, problem, ()) == result
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("step", "result"),
     [
         ("A week has 7 days.", "7"),
@@ -65,7 +65,7 @@ def test_a_number_that_nobody_named_before(step: str, result: str) -> None:
     assert produced(step, SUM, ()) == result
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("segment", "result"),
     [
         ("Duration: 95 minutes = 1 h 35 min", "1 h 35 min"),
@@ -98,7 +98,7 @@ def test_a_number_that_an_earlier_step_has_is_not_new() -> None:
     assert produced("The 7 days are over.", YES, ("7",)) == ""
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("step", "result", "problem"),
     [
         ("A. oven - it is hot.", "A", PLACE),
@@ -125,7 +125,7 @@ def test_options(step: str, result: str, problem: Problem) -> None:
     assert produced(step, problem, ()) == result
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("step", "result", "problem"),
     [
         ("So the answer is yes.", "yes", YES),
@@ -254,7 +254,7 @@ def test_an_answer_in_words_is_the_result_of_the_step_that_concludes_with_it(ste
     assert found == result if result else found.casefold() != "eve"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("step", "result"),
     [
         ("Of the above, only doorways have welcome mats.", "doorway"),
@@ -270,7 +270,7 @@ def test_what_is_settled_on_is_the_answer_or_nothing(step: str, result: str) -> 
     assert produced(step, MAT, ()) == result
 
 
-@pytest.mark.parametrize(
+@each_row(
     "step",
     [
         "The knight was clad.",
@@ -293,7 +293,7 @@ def test_a_participle_that_is_a_state_stays() -> None:
     assert produced("The door is closed.", YES, ()) == "closed"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("step", "result", "problem"),
     [
         ("Divide the total by 20: 2,000,000 / 20.", "2000000/20", SUM),
@@ -505,7 +505,7 @@ def test_an_unknown_a_formula_and_a_range_are_no_values(step: str, result: str) 
     assert produced(step, TRAIN, ()) == result
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("step", "result"),
     [
         ("The greatest common divisor of 8 and 4 is 8.", "8"),
@@ -538,7 +538,7 @@ def test_what_something_is_counts_though_the_number_is_known(step: str, result: 
     assert produced(step, TRAIN, ()) == result
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("step", "result", "problem"),
     [
         ("Raj is older than Eve, so Raj > Eve.", "Raj > Eve", OLDEST),
@@ -555,7 +555,7 @@ def test_a_comparison_is_a_result(step: str, result: str, problem: Problem) -> N
     assert produced(step, problem, ()) == result
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("step", "result", "problem"),
     [
         ("Hence option (b) is correct.", "B", CHANCE),
@@ -571,7 +571,7 @@ def test_an_option_is_named_in_any_form(step: str, result: str, problem: Problem
     assert produced(step, problem, ()) == result
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("step", "result", "problem"),
     [
         ("8 days after Monday is Tuesday.", "Tuesday", dataclasses.replace(WHO, answer="Tuesday")),
@@ -589,7 +589,7 @@ def test_what_a_step_finds_in_a_passage_or_ends_with(step: str, result: str, pro
     assert produced(step, problem, ()) == result
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("step", "result", "problem"),
     [
         ("2 m x 5 = 10m", "10", SUM),
@@ -621,7 +621,7 @@ TURNS = Problem("p", "t", "Mei faces north, then turns left and right. Which way
 VALID = Problem("p", "t", "All cars are machines. Is the conclusion valid?", "valid")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("step", "result", "problem"),
     [
         ("Mei turns left and now faces west.", "west", TURNS),

@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 
 import pytest
+from tables import each_row
 
 from cirf.errors import CirfError
 from cirf.recipe.schema import Problems
@@ -82,7 +83,7 @@ EXAMPLES: dict[str, str] = {
 }
 
 
-@pytest.mark.parametrize("name", names())
+@each_row("name", names())
 def test_every_task_is_whole(name: str) -> None:
     task = get(name)
     assert task.name == name

@@ -166,7 +166,7 @@ def test_the_same(one: str, other: str) -> None:
     assert equal_answers("latex", other, one)
 
 
-@pytest.mark.parametrize(("one", "other"), OTHER)
+@each_row(("one", "other"), OTHER)
 def test_not_the_same(one: str, other: str) -> None:
     assert not equal_answers("latex", one, other)
     assert not equal_answers("latex", other, one)

@@ -82,7 +82,7 @@ def test_arithmetic(segment: str, expected: str) -> None:
     assert calculated(segment, SUM, ()) == expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("segment", "expected"),
     [
         ("5 * 2,5 = 12,5 Euro", ""), ("2 * 3 = 6, and 6 * 2,5 = 15,5", ""), ("That leaves 12,5.", ""), ("So it is 1.996,25.", ""),
@@ -129,7 +129,7 @@ STATED = [
 ]
 
 
-@pytest.mark.parametrize(("segment", "expected"), STATED)
+@each_row(("segment", "expected"), STATED)
 def test_amounts_of_a_problem_of_one_operation(segment: str, expected: str) -> None:
     assert calculated_or_stated(segment, SUM, ()) == expected
     assert get("svamp").result(segment, SUM, ()) == expected
@@ -152,7 +152,7 @@ COINS = [
 ]
 
 
-@pytest.mark.parametrize(("segment", "expected"), COINS)
+@each_row(("segment", "expected"), COINS)
 def test_coin(segment: str, expected: str) -> None:
     assert coin_state(segment, COIN, ()) == expected
 
@@ -191,7 +191,7 @@ PICKS = [
 ]
 
 
-@pytest.mark.parametrize(("segment", "expected"), PICKS)
+@each_row(("segment", "expected"), PICKS)
 def test_options(segment: str, expected: str) -> None:
     assert option_discussed(segment, PICK, ()) == expected
 
@@ -201,7 +201,7 @@ def test_yes_no_and_text_take_what_is_said_outright() -> None:
     assert concluded("Paris lies in France.", Problem(id="p", task="t", question="?", answer="Paris"), ()) == ""
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("segment", "result"),
     [
         ("So yes.", "yes"),

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tables import each_row
 
 from cirf.errors import CirfError
 from cirf.recipe.schema import Problems
@@ -208,7 +209,7 @@ def test_options_that_differ_in_case_are_different(tmp_path: Path) -> None:
         read_split(path, "option")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "letter"),
     [
         ("B", "B"),
