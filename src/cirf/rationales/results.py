@@ -10,6 +10,7 @@ calculation that a number comes from: ``63-57=`` for the ``6`` of ``She has 63 g
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -84,11 +85,12 @@ class RuleWriter:
 
 
 def _used(segments: Sequence[str], results: Sequence[list[str]], question: str) -> list[list[str]]:
-    """Of each step the values that later steps use, and its result's."""
+    """Of each step the values that later steps use, or its own later equations, and its result's."""
     known = numbers_in(question)
     full = []
     for index, (segment, last) in enumerate(zip(segments, results, strict=True)):
-        later = numbers_used(*segments[index + 1 :])
+        found = Counter(number.value for number in find_numbers(plain_numbers(strip_annotations(segment))))
+        later = numbers_used(*segments[index + 1 :]) | {value for value, times in found.items() if times > 1}
         values = {text: number_value(text) for text in worked_out(segment) if text not in last} if any(last) else {}
         kept = [text for text, value in values.items() if value in later and value not in known]
         known |= {value for value in (*values.values(), *map(number_value, last)) if value is not None}

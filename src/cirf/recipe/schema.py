@@ -271,7 +271,7 @@ class ResultWriter(RequestSettings):
 
 class Results(Section):
     by: Literal["rule", "none", "file", "llm"] = key("rule", "Source of results: the task's rule, none (codes alone), `file`, or a language model (rows it fails on use the rule).", paper="3.3")
-    values: Literal["last", "used"] = key("last", "by: rule, where a step holds several equations: only its last value, or before it also those used by later steps.", paper="3.3")
+    values: Literal["last", "used"] = key("last", "by: rule, where a step holds several equations: only its last value, or before it also those used later.", paper="3.3")
     units: Literal["drop", "keep"] = key("drop", "by: rule, where a result is a number: bare, or with the noun that follows it in the step (24 clips).")
     working: Literal["drop", "keep"] = key("keep", "by: rule, where a result is a number: bare, or after the calculation it comes from (63-57=6, 1555+X=2460). Bare values cost the comparison's 0.5B 11 points.")
     last: Literal["drop", "keep"] = key("keep", "The last step's result, mostly the answer: kept, or left out, so that the answer follows the last functional token.", paper="eq. 3: left out")
