@@ -313,6 +313,17 @@ _SPOKEN = re.compile(
 _GOES_ON = re.compile(r"[ -](?:hundred|thousand|million)")
 
 
+_ORDINALS = {"first": 1, "second": 2, "third": 3, "fifth": 5, "eighth": 8, "ninth": 9, "twelfth": 12, "twentieth": 20}
+_ORDINALS |= {f"{word}th": value for value, word in enumerate(_WORDS) if value and f"{word[:-1]}th" not in _ORDINALS}
+_RANKED = re.compile(rf"\b(?:{'|'.join(_ORDINALS)})\b(?<!\d second)", re.I)
+
+
+def with_digits(text: str) -> str:
+    """A text with digits for its numbers and ranks in words, up to ninety-nine and twentieth: ``the 2 floor``."""
+    text = _SPOKEN.sub(lambda match: str(word_value(match[0])), text)
+    return _RANKED.sub(lambda match: str(_ORDINALS[match[0].casefold()]), text)
+
+
 def only_word_value(text: str) -> int | None:
     """The value of the only number that a text names in words, up to ninety-nine; ``None`` if it names none or several, or
     nothing but *one*, which is seldom a number."""
