@@ -29,7 +29,7 @@ _FOLDED |= {form: month for month in _MONTHS for form in (month, month[:3])} | {
 _LEFT_OUT = frozenset(("a", "an", "the", "of", "and", "option", "choice"))
 _ISO = re.compile(r"(?<![\d-])(\d{4})-(0?[1-9]|1[0-2])-(\d{1,2})(?![\d-])")
 _DATE = re.compile(rf"\b(\d{{1,2}})\s(?:of\s)?({'|'.join(month[:3] + '[a-z]*' for month in _MONTHS)})\b")
-_CLOCK = re.compile(r"(?<![\d:.])(1[0-2]|0?[1-9])(?::([0-5]\d))?\s?([ap])(?:m\b|\.m\.)")
+_CLOCK = re.compile(r"(?<![\d:.])(1[0-2]|0?[1-9])(?::([0-5]\d))?\s?([ap])\.?m\b")
 _ORDINAL = re.compile(r"(?<=\d)(?:st|nd|rd|th)\b")
 _TOKEN = re.compile(r"\d[\d,]*(?:\.\d+)?(?::\d\d)*|[^\W\d_]+(?:['’][^\W\d_]+)*|[-−+*/=<>^%$€£#]")
 _OTHERWISE = re.compile(  # says something else about a name in the same text

@@ -38,7 +38,7 @@ from cirf.tasks.steps import calculated
 from cirf.tasks.steps.calculations import UNITS, numbers_named
 from cirf.tasks.task import Task
 from cirf.text.normalise import normalise
-from cirf.text.numerals import UNREAD, find_numbers, number_text, plain_numbers, with_points
+from cirf.text.numerals import UNREAD, find_numbers, number_text, plain_numbers, with_points, with_signs
 from cirf.text.sentences import BETWEEN_SENTENCES, sentences
 
 _STAGE = "rationales"
@@ -311,7 +311,7 @@ _ANSWER_LINE = re.compile(r"(?:^|\s)#### ?([^\n]+)\s*\Z")
 _BOXED = re.compile(r"\\boxed\s*\{((?:[^{}]|\{[^{}]*\})*)\}")
 _ANNOUNCED = re.compile(
     r"\b(?:final |correct |right |best )?answer(?: (?:here|now|to (?:the|this) (?:question|problem)))?(?: ?:| is:?)"
-    r"(?: |\n+(?=[^\n]+\Z))(?:therefore |thus |then |still )?([^\n]+)"
+    r"(?: |\n+(?=[^\n]+\Z))(?:therefore |thus |then |still )?(?=([^\n]{1,500}))"
     r"|\banswer to whether [^\n.]*? is (yes|no)\b",
     re.I,
 )
@@ -323,8 +323,9 @@ _CONCLUDES = re.compile(
 _UNSURE = re.compile(r"\b(?:above|below|over|under|than|least|most|between|if|not|would have)\b|\d \d{3}\b", re.I)
 _SCALE = re.compile(r" (?:hundred|thousand|million|billion|trillion)$")  # often part of the question's unit
 _LONGEST_TEXT = 80
+_MOST = 200  # statements that are looked at
 _NUMBER = re.compile(r"(?<![\w.])[-+]?[$€£]?\d[\d,]*(?:\.\d+)?(?:/\d+)?")
-_LETTER = re.compile(r"(?:option |choice )?(?:\(([A-Z])\)|([A-Z])(?![\w']))")
+_LETTER = re.compile(r"(?:option |choice )?(?:[(\[]([A-Z])[)\]]|([A-Z])(?![\w']))")
 _NO_SOLUTION = re.compile(
     r"\W*(?:<(?:!doctype|html|\?xml)\b|(?:i['’]?m |i am )(?:very |so )?sorry\b|sorry,? (?:but|i)\b|"
     r"i apologi[sz]e\b|as an ai\b|unfortunately,? i\b|i am (?:unable|not able) |i can(?:['’]t| ?not) (?:help|solve|answer)\b|"
@@ -366,12 +367,12 @@ def _stated(text: str, problem: Problem, task: Task) -> tuple[str | None, str]:
     plain = normalise(text)
     boxed = [(match.start() / max(1, len(text)), text, match, 1) for match in _BOXED.finditer(text)]
     announced = [(match.start() / max(1, len(plain)), plain, match, match.lastindex or 1) for match in _ANNOUNCED.finditer(plain)]
-    for _, whole, match, group in sorted(boxed + announced, key=itemgetter(0), reverse=True):
+    for _, whole, match, group in sorted(boxed + announced, key=itemgetter(0), reverse=True)[:_MOST]:
         _, statement = denial(match[group])
         words = _readable(statement, task.kind(problem), problem) if statement else None
         if words is not None:
             ends = _STATED_UP_TO.search(whole, match.start(group)) if match.re is _ANNOUNCED else None
-            return task.parse(words, problem), whole[ends.end() if ends else match.end() :]
+            return task.parse(words, problem), whole[ends.end() if ends else match.end(group) :]
     return None, ""
 
 
@@ -439,7 +440,7 @@ def _readable(statement: str, kind: AnswerKind, problem: Problem) -> str | None:
     plain = normalise(statement).strip(" \"'")
     first = BETWEEN_SENTENCES.split(plain, 1)[0].rstrip(".!?")
     if kind == "number":
-        tail = in_full(plain_numbers(first.rsplit("=", 1)[-1], answer=True))
+        tail = in_full(with_signs(plain_numbers(first.rsplit("=", 1)[-1], answer=True)))
         found = {number.strip("$€£+").rstrip(",").replace(",", "") for number in _NUMBER.findall(tail)}
         if len(found) != 1 or UNREAD in tail or len(_UNKNOWNS.findall(first)) > 1:
             return None
