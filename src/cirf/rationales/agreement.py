@@ -17,8 +17,10 @@ from cirf.text.normalise import normalise
 from cirf.text.numerals import SCALES, find_numbers, number_text, with_digits
 from cirf.text.sentences import BETWEEN_SENTENCES
 
-_MONTHS = ("january", "february", "march", "april", "may", "june", "july")
-_MONTHS += ("august", "september", "october", "november", "december")
+_MONTHS = (
+    *("january", "february", "march", "april", "may", "june"),
+    *("july", "august", "september", "october", "november", "december"),
+)
 _FORMS = (  # of units, without a plural's s
     "h hr hour|min minute|s sec second|km kilometer kilometre|m meter metre|cm centimeter centimetre|mm millimeter millimetre"
     "|kg kilogram kilo|g gram|mg milligram|l liter litre|ml milliliter millilitre|ft foot feet|in inch inche|lb pound £|oz ounce"

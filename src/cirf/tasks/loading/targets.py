@@ -184,8 +184,8 @@ def _concluded(text: str) -> str | None:
         return str(times[0])
     if "=" in last or len(find_numbers(last)) == 1:
         return parse_number(last)
-    if not find_numbers(last) and (said := only_word_value(last)) is not None:
-        return str(said)
+    if not find_numbers(last) and (word := only_word_value(last)) is not None:
+        return str(word)
     if not find_numbers(last) and (name := _IS_NAME.match(last)):
         return name[1]
     if (marked := _MARKED_END.search(last_sentence(text))) and len(find_numbers(plain_numbers(marked[1]))) == 1:
