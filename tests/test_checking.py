@@ -382,7 +382,7 @@ def test_a_number_in_place_of_an_options_letter_is_said_to_be_one(tmp_path: Path
 def test_a_row_without_a_question_is_reported_with_the_fields_that_it_has(tmp_path: Path) -> None:
     said = tinyrun.cirf("check", write_lines(tmp_path / "mine.jsonl", {"words": "a", "label": 1}))
     assert "the field question is missing (1: line 1); line 1: every row needs question and answer" in said.error()
-    assert "this has words, label; say which is which with --columns question=...,answer=..." in said.error()
+    assert "this has words, label; say which is which with --columns question=...,answer=label" in said.error()
 
 
 def test_columns_are_named_on_the_command_line(tmp_path: Path) -> None:

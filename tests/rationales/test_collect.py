@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from tables import each_row
 
 from cirf.errors import CirfError
 from cirf.rationales.check import check
-from cirf.rationales.collect import closes_with, collect, gather, may_reach, stated_answer
+from cirf.rationales.collect import agrees_with, closes_with, collect, gather, may_reach, stated_answer
 from cirf.recipe import schema
 from cirf.records import Problem
 from cirf.tasks import get
@@ -147,6 +148,101 @@ def test_more_than_the_answer_is_no_other_answer(kind, text: str, answer: str, a
     task, problem = replace(tasks["sums"], answer=kind), Problem("sums/train/m", "sums", "What is it?", answer)
     said = stated_answer(text, problem, task)
     assert said is not None and task.equal(said, problem) is agrees
+
+
+OTHERWISE = [
+    ("5", "The obvious answer is 100. But each machine takes 5 minutes. So it takes 5 minutes."),
+    ("47", "The intuitive answer is 24. That's wrong, as it doubles each day. On day 47 it is half."),
+    ("0.05", "The immediate answer is 10 cents. But then the bat is $1, so the ball is $0.05."),
+    ("9", "At first I say the answer is 17 - 9 = 8. All but nine die, so 9 stay."),
+    ("no", "Assume the answer is yes. Then 12 > 15, which is absurd. So no."),
+    ("yes", "Some say the answer is no. However, it is even: yes."),
+    ("Paris", "The answer is not London. It's Paris."),
+    ("Rome", "The tempting answer is Milan. But the seat of government is in Rome."),
+    ("5", "So the answer is x = 5, y = 7. We want x."),
+    ("1000000", "The answer is 1 million."),
+    ("2500", "The answer is 2.5 thousand."),
+    ("33.3", "The answer is 33.333..."),
+    ("0.6667", "The answer is 0.67."),
+    ("0.25", "The answer is 25%."),
+    ("0.5", "The answer is 50 percent."),
+    ("-3", "The net result is a loss of 3."),
+    ("-20", "The answer is $20 overdrawn."),
+    ("-2", "So the total is 2 degrees below zero."),
+    ("-7", "The answer is minus 7."),
+    ("May 4, 2024", "The answer is 4 May 2024."),
+    ("2024-03-01", "The answer is March 1, 2024."),
+    ("1st of June 1999", "The answer is June 1, 1999."),
+    ("14:30", "The answer is 2:30 pm."),
+    ("10:00 pm", "The answer is 22:00."),
+    ("09:05", "The answer is 9:05 a.m."),
+    ("3 h 20 min", "The answer is 3 hours and 20 minutes."),
+    ("2 hours", "The answer is 120 minutes."),
+    ("12 km", "The answer is 12 kilometers."),
+    ("7 litres", "The answer is 7 l."),
+    ("17th century", "The answer is the seventeenth century."),
+    ("second floor", "The answer is the 2nd floor."),
+    ("twenty-one days", "The answer is 21 days."),
+    ("cat, dog", "The answer is dog and cat."),
+    ("color", "The answer is 'color' in American spelling."),
+    ("Beethoven", "The answer is Ludwig van Beethoven."),
+    ("New York City", "The answer is New York."),
+    ("Marie Curie", "The answer is Curie."),
+    ("None", "The answer is that the function returns None."),
+]
+OTHER = [
+    ("100", "The obvious answer is 100. So the answer is 5."),
+    ("6", "The answer is 5. So it takes 5 minutes."),
+    ("A", "The answer is B, as A is wrong. Option A is not round."),
+    ("3.14", "The answer is 3.24."),
+    ("7", "The answer is minus 7."),
+    ("5", "The answer is a loss of 6."),
+    ("May 4, 2024", "The answer is 5 April 2024."),
+    ("9 am", "The answer is 21:00."),
+    ("10 kg", "The answer is 10 g."),
+    ("cat", "The answer is cat and dog."),
+    ("dog", "The answer is cat, dog."),
+    ("[3, 5]", "The answer is [5, 3]."),
+    ("x - y", "The answer is y - x."),
+    ("3 cats and 2 dogs", "The answer is 2 cats and 3 dogs."),
+    ("very positive", "The answer is positive."),
+    ("positive", "The answer is very positive."),
+    ("Rome", "The answer is Milan. It is not Rome."),
+]
+
+
+@pytest.mark.parametrize(("answer", "text", "kept"), [(*row, True) for row in OTHERWISE] + [(*row, False) for row in OTHER])
+def test_a_row_stays_whose_rationale_says_its_answer_last_or_otherwise(answer: str, text: str, kept: bool) -> None:
+    choices = {"choices": ["round", "square", "flat"]} if answer == "A" else {}
+    task, [problem] = rows_in_memory([{"question": "What is it?", "answer": answer, "rationale": text, **choices}], "mine")
+    assert (agrees_with(text, None, problem, task) is not False) is kept
+    assert bool(gather([problem], section(), None, {"mine": task}).rationales) is kept
+
+
+@pytest.mark.parametrize(
+    ("right", "text", "kept"),
+    [
+        ("B", "The tempting answer is C. But sound carries no photons, so B.", True),
+        ("C", "Many would say the answer is A. Actually it lies on the ground, so it is flat.", True),
+        ("A", "The answer is B at first sight, but (A) has no corners.", True),
+        ("A", "The answer is B. A square has four corners.", False),
+        ("C", "The answer is B. C is wrong.", False),
+    ],
+)
+def test_an_option_that_is_named_behind_another_answer_is_no_other(right: str, text: str, kept: bool) -> None:
+    row = {"question": "Which?", "choices": ["round", "square", "flat"], "answer": right, "rationale": text}
+    task, [problem] = rows_in_memory([row], "mine")
+    assert (agrees_with(text, None, problem, task) is not False) is kept
+
+
+@pytest.mark.parametrize("piece", ["The answer is 5. ", "one and ", "The answer is not ", "12:30 pm, ", "May 4 ", "loss of 3 "])
+def test_agreement_takes_time_linear_in_the_text(piece: str) -> None:
+    for answer in ("7", "May 5"):
+        task, [problem] = rows_in_memory([{"question": "What?", "answer": answer}], "mine")
+        text = f"The answer is 8. {piece * 5_000}"
+        start = time.perf_counter()
+        agrees_with(text, None, problem, task)
+        assert time.perf_counter() - start < 10
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,10 @@ PICK = {"question": "Which is a fruit?", "choices": ["chair", "apple"], "answer"
     ("answers", "kind"),
     [
         (["7", "1,200", "-3.5"], "number"),
+        (["+6", "4", "-2"], "number"),
+        (["+1.5", "+ 3"], "number"),
+        (["minus 7", "7 below zero", "3"], "number"),
+        (["7", "+ and -"], "text"),
         ([7, 3.5], "number"),
         (["yes", "No"], "yesno"),
         ([True, False], "yesno"),
@@ -50,6 +54,12 @@ def test_choices_make_options_and_letters_or_texts_are_answers(tmp_path: Path) -
     task = build_task(entry(path, name="mine"), None)
     assert (task.name, task.answer) == ("mine", "option")
     assert [problem.answer for problem in read_split(path, "option")] == ["B", "A", "B"]
+
+
+def test_signs_of_answers_are_read(tmp_path: Path) -> None:
+    given = {"+6": "6", "+$1.50": "1.5", "minus 7": "-7", "7 below zero": "-7", "negative 2": "-2"}
+    path = write(tmp_path / "d.jsonl", *({"question": f"q{i}", "answer": answer} for i, answer in enumerate(given)))
+    assert [problem.answer for problem in read_split(path, "number")] == list(given.values())
 
 
 def test_answers_become_canonical(tmp_path: Path) -> None:

@@ -315,6 +315,26 @@ def test_answers_that_only_look_like_layouts_stay_as_they_are() -> None:
         ("Result: x = 4 or x = 5", None),
         ("Total: 32 - 4", None),
         ("28 are left.", None),
+        ("That makes 28 in total.", "28"),
+        ("This leaves 28 beads.", "28"),
+        ("Thirty-two less four is 28. So twenty-eight are left.", "28"),
+        ("So the bus arrives at 9:05.", "9:05"),
+        ("Therefore the film ends at 10:00 pm.", "10:00 pm"),
+        ("Thus she is back at 3 pm.", "3 pm"),
+        ("So she leaves at 9:05 and is back at 9:50.", None),
+        ("So its capital is Lima.", "Lima"),
+        ("Hence the composer was Ludwig van Beethoven.", "Ludwig van Beethoven"),
+        ("So she is tired.", None),
+        ("So the firm made a loss of $4.", None),
+        ("So her account is overdrawn by $4.", None),
+        ("So the share is down 12%.", None),
+        ("So it is now 2 degrees below zero.", "-2"),
+        ("Thus the lake is at minus 7 °C.", "-7"),
+        ("So x is negative 3.", "-3"),
+        ("The answer is minus 4.", "-4"),
+        ("The obvious answer is 100. But each takes 5 minutes. So it takes 5 minutes.", "5"),
+        ("The tempting answer is 24. That is wrong, as it doubles. So it is day 47.", "47"),
+        ("The answer is 28. But mind the string!", "28"),
     ],
 )
 def test_a_text_that_names_no_answer_has_the_one_it_concludes_with(closing: str, answer: str | None) -> None:
@@ -686,9 +706,70 @@ def test_a_sentence_that_states_the_answer_is_no_part_of_the_rationale(closing: 
         assert (row["rationale"], row["answer"]) == (" ".join(STEPS), "28")
 
 
+@pytest.mark.parametrize(
+    ("written", "answer"),
+    [
+        ("**Lima**", "Lima"),
+        ("`Madrid`", "Madrid"),
+        ('"Lima"', "Lima"),
+        ("“New York.”", "New York"),
+        ("Nairobi.", "Nairobi"),
+        ("**`x + 1`**.", "x + 1"),
+        ("**25**", "25"),
+        ("Washington, D.C.", "Washington, D.C."),
+        ("Apple Inc.", "Apple Inc."),
+        ("*A* and *B*", "*A* and *B*"),
+        ('"A" or "B"', '"A" or "B"'),
+        ("She wins because she is fast.", "She wins because she is fast."),
+        ("and so on...", "and so on..."),
+    ],
+)
+def test_an_answer_has_no_marks_around_it(written: str, answer: str) -> None:
+    assert plain_row({"question": "Which?", "answer": written}, "here")["answer"] == answer
+    turns = [{"role": "user", "content": "Which?"}, assistant(f"<think>\nLet me see.\n</think>\n\n{written}")]
+    assert plain_row({"messages": turns}, "here")["answer"] == answer
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "letter"),
+    [
+        ("Total? [A] 9 Ω [B] 2 Ω [C] 4.5 Ω", "B", "B"),
+        ("Which?\n[A] tea\n[B] milk", "[B]", "B"),
+        ("Which gas? [A] O2 [B] N2", "(a)", "A"),
+        ("Where?\nA) (1, 2)\nB) (2, 1)", "**A**", "A"),
+        ("Where?\nA) here\nB) there", "`B`.", "B"),
+    ],
+)
+def test_options_in_square_brackets_and_answers_in_bold_are_read(question: str, answer: str, letter: str) -> None:
+    task, [problem] = rows_in_memory([{"question": question, "answer": answer}], "mine")
+    assert (task.answer, problem.answer) == ("option", letter)
+
+
+def test_a_letter_at_the_end_says_which_option() -> None:
+    choices = {"question": "Which?", "choices": ["6", "12", "36"]}
+    for answer, letter in (("6 squared, which is 36 (C).", "C"), ("6 doubled (B)", "B"), ("6 as it is (A)", "A")):
+        assert rows_in_memory([{**choices, "answer": answer}], "mine")[1][0].answer == letter
+
+
+def test_evidence_comes_before_its_claim() -> None:
+    for evidence in ("One. Two.", ["One.", "Two."]):
+        row = plain_row({"claim": "He won.", "evidence": evidence, "label": "supported"}, "here")
+        assert row["question"].split() == ["One.", "Two.", "He", "won."]
+    assert plain_row({"question": "Did he?", "evidence": "One.", "answer": "supported"}, "here")["question"] == "Did he?"
+
+
+def test_a_loss_in_words_keeps_its_sentence() -> None:
+    for given, answer in (
+        ("The firm made a loss of $28.", "The firm made a loss of $28."),
+        ("The pond is 28 m below sea level.", "The pond is 28 m below sea level."),
+        ("It is 28 degrees in it.", "28"),
+    ):
+        assert plain_row({"question": "How much?", "answer": given, "rationale": WORK}, "here")["answer"] == answer
+
+
 def test_a_short_answer_may_have_a_full_stop() -> None:
-    for answer in ("Dr. No", "a bird.", "1.5"):
-        assert plain_row({"prompt": "q", "completion": answer}, "here")["answer"] == answer
+    for text, answer in (("Dr. No", "Dr. No"), ("a bird.", "a bird"), ("1.5", "1.5")):
+        assert plain_row({"prompt": "q", "completion": text}, "here")["answer"] == answer
 
 
 @pytest.mark.parametrize(
@@ -696,6 +777,9 @@ def test_a_short_answer_may_have_a_full_stop() -> None:
     [
         ({"comment": "a", "label": 1}, "the field question is missing; .* this has comment, label; say which .* --columns"),
         ({"question": "q", "score": 1}, "the field answer is missing; .* this has question, score"),
+        ({"query": "q", "tool": "forecast"}, "the field answer is missing; .* question=query,answer=tool "),
+        ({"exercise": "Add 3 to 4 twice.", "answer": 7}, "the field question is missing; .* question=exercise,answer=answer "),
+        ({"q1": "How many pens has Ann?", "w": "She has 3 pens and 4.", "k": "7"}, ".* question=q1,answer=k "),
         ({"prompt": "q", "completion": f"{'So it goes. ' * 20}\nAnd on."}, "no answer is found in its text; end it with `####"),
         ({"prompt": "q", "completion": "4 * 8 = 32 beads. 32 - 4 = 28 are left."}, "no answer is found in its text"),
         ({"messages": [USER]}, "the conversation has no turn of the assistant"),

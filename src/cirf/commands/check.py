@@ -193,7 +193,8 @@ def _without_answers(problems: Sequence[Problem], tasks: Mapping[str, Task]) -> 
     rows = [row for row in some(problems, MOST_CHARACTERS // 4) if row.rationale and tasks[row.task].kind(row) == "number"]
     rows = [row for row in rows if row.answer not in ("0", "1")]  # these may mean no and yes
     texts = [with_points(row.rationale or "") if tasks[row.task].decimal_commas else row.rationale or "" for row in rows]
-    absent = sum(number_value(row.answer) not in numbers_named(text) for row, text in zip(rows, texts, strict=True))
+    found = ({*map(abs, numbers_named(text))} for text in texts)  # a sign may be in words
+    absent = sum(abs(number_value(row.answer) or 0) not in numbers for row, numbers in zip(rows, found, strict=True))
     if 2 * absent <= len(rows):
         return []
     return [f"{absent:,} of {len(rows):,} rationales do not have the answer's number in them; do they belong to their questions?"]

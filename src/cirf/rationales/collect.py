@@ -19,23 +19,26 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from cirf.errors import CirfError
+from cirf.rationales.agreement import alike, doubtful, named_in, same_value
 from cirf.rationales.files import Matcher, Row, find_file, read_rationales
 from cirf.rationales.segmentation import clean_segments
 from cirf.rationales.thoughts import rationale_of
 from cirf.recipe import schema
 from cirf.records import AnswerKind, Dropped, Problem, Rationale, TeacherRationale
 from cirf.tasks.loading.unusable import Tolerance, Unusable
+from cirf.tasks.parsing.anchors import denial
 from cirf.tasks.parsing.answers import anchors, number_value
 from cirf.tasks.parsing.numeric import in_full
 from cirf.tasks.steps import calculated
 from cirf.tasks.steps.calculations import UNITS, numbers_named
 from cirf.tasks.task import Task
 from cirf.text.normalise import normalise
-from cirf.text.numerals import UNREAD, find_numbers, number_text, plain_numbers, with_points
+from cirf.text.numerals import UNREAD, find_numbers, number_text, plain_numbers, with_points, with_signs
 from cirf.text.sentences import BETWEEN_SENTENCES, sentences
 
 _STAGE = "rationales"
@@ -236,9 +239,13 @@ def agrees_with(text: str, answer: str | None, problem: Problem, task: Task) -> 
         parsed = task.parse(answer, problem)
         if not (task.equal(answer, problem) or (parsed is not None and task.equal(parsed, problem))):
             return False
-    stated = stated_answer(text, problem, task)
+    stated, after = _stated(text, problem, task)
     if stated is not None:
-        return task.equal(stated, problem)
+        agrees = task.equal(stated, problem)
+        unsure = not agrees and (
+            named_in(after, problem, task) or (task.kind(problem) == "text" and doubtful(stated, problem.answer))
+        )
+        return None if unsure else agrees
     closing = closes_with(text, problem, task)
     return closing if closing is not None or answer is None else True
 
@@ -304,7 +311,7 @@ _ANSWER_LINE = re.compile(r"(?:^|\s)#### ?([^\n]+)\s*\Z")
 _BOXED = re.compile(r"\\boxed\s*\{((?:[^{}]|\{[^{}]*\})*)\}")
 _ANNOUNCED = re.compile(
     r"\b(?:final |correct |right |best )?answer(?: (?:here|now|to (?:the|this) (?:question|problem)))?(?: ?:| is:?)"
-    r"(?: |\n+(?=[^\n]+\Z))(?:therefore |thus |then |still )?([^\n]+)"
+    r"(?: |\n+(?=[^\n]+\Z))(?:therefore |thus |then |still )?(?=([^\n]{1,500}))"
     r"|\banswer to whether [^\n.]*? is (yes|no)\b",
     re.I,
 )
@@ -316,8 +323,9 @@ _CONCLUDES = re.compile(
 _UNSURE = re.compile(r"\b(?:above|below|over|under|than|least|most|between|if|not|would have)\b|\d \d{3}\b", re.I)
 _SCALE = re.compile(r" (?:hundred|thousand|million|billion|trillion)$")  # often part of the question's unit
 _LONGEST_TEXT = 80
+_MOST = 200  # statements that are looked at
 _NUMBER = re.compile(r"(?<![\w.])[-+]?[$€£]?\d[\d,]*(?:\.\d+)?(?:/\d+)?")
-_LETTER = re.compile(r"(?:option |choice )?(?:\(([A-Z])\)|([A-Z])(?![\w']))")
+_LETTER = re.compile(r"(?:option |choice )?(?:[(\[]([A-Z])[)\]]|([A-Z])(?![\w']))")
 _NO_SOLUTION = re.compile(
     r"\W*(?:<(?:!doctype|html|\?xml)\b|(?:i['’]?m |i am )(?:very |so )?sorry\b|sorry,? (?:but|i)\b|"
     r"i apologi[sz]e\b|as an ai\b|unfortunately,? i\b|i am (?:unable|not able) |i can(?:['’]t| ?not) (?:help|solve|answer)\b|"
@@ -326,10 +334,14 @@ _NO_SOLUTION = re.compile(
 )
 _OTHER_NUMBERS = {"dozen", "hundred", "thousand", "million", "half", "pair", "both", "none", "nothing"}  # with another word
 _NEGATIVE = re.compile(
-    r"\b(?:loss|deficit|debt|negative|minus)\s(?:of\s)?[$€£]?\d|\b\d[\d,.]*(?:\s\w+)?\s(?:loss|deficit|in debt)\b"
+    r"\b(?:loss(?: here)?|deficit|shortfall|debt|negative|minus|down|overdrawn|lost|loses?)\s(?:of\s|by\s)?[$€£]?\d"
+    r"|\b\d[\d,.]*%?(?:\s\w+){0,2}?\s(?:loss|deficit|(?:in|of) debt|in the red|overdrawn|under par"
+    r"|below (?:zero|freezing|sea level))\b"
     r"|^\W*\([$€£]?\d[\d,.]*\)\W*$",
     re.I,
 )
+_UNKNOWNS = re.compile(r"\b[A-Za-z]\s?=\s?[-\d]")
+_STATED_UP_TO = re.compile(rf"(?:{BETWEEN_SENTENCES.pattern})|,?\s(?=but\b|however\b)")
 _ARTICLE = re.compile(r"^[\s*\"'“‘]*(?:(?:an?|the)\s)?")
 _NOTE = r"[.!*\s\"'”’]*\Z|[*\s]*\([^()]*\)[.!*\s]*\Z|,\sof\scourse\b"
 _AFTER = re.compile(rf"{_NOTE}|\s[–—-]\s|,?\s(?:because|since|i\.e)(?=\W|\Z)")
@@ -339,22 +351,29 @@ _YES_NO = re.compile(r"(?:yes|no|true|false)\b", re.I)
 
 def stated_answer(text: str, problem: Problem, task: Task) -> str | None:
     """The canonical answer that a rationale states, by its last anchored statement; ``None`` where it states none readable."""
+    return _stated(text, problem, task)[0]
+
+
+def _stated(text: str, problem: Problem, task: Task) -> tuple[str | None, str]:
+    """As `stated_answer`, with the text after the statement: *The obvious answer is 100. But it takes 5.*"""
     text, task = _in_points(text, problem, task)
     if not _ANCHOR.search(text):
-        return None
+        return None, ""
     if task.kind(problem) == "latex":
-        return task.parse(text, problem) if anchors(text) else None
+        return (task.parse(text, problem) if anchors(text) else None), ""
     line = _ANSWER_LINE.search(text)
     if line is not None:
-        return task.parse(line[1].strip(), problem)
+        return task.parse(line[1].strip(), problem), ""
     plain = normalise(text)
-    boxed = [(match.start() / max(1, len(text)), match[1]) for match in _BOXED.finditer(text)]
-    announced = [(match.start() / max(1, len(plain)), match[1] or match[2]) for match in _ANNOUNCED.finditer(plain)]
-    for _, statement in sorted(boxed + announced, reverse=True):
-        words = _readable(statement, task.kind(problem), problem)
+    boxed = [(match.start() / max(1, len(text)), text, match, 1) for match in _BOXED.finditer(text)]
+    announced = [(match.start() / max(1, len(plain)), plain, match, match.lastindex or 1) for match in _ANNOUNCED.finditer(plain)]
+    for _, whole, match, group in sorted(boxed + announced, key=itemgetter(0), reverse=True)[:_MOST]:
+        _, statement = denial(match[group])
+        words = _readable(statement, task.kind(problem), problem) if statement else None
         if words is not None:
-            return task.parse(words, problem)
-    return None
+            ends = _STATED_UP_TO.search(whole, match.start(group)) if match.re is _ANNOUNCED else None
+            return task.parse(words, problem), whole[ends.end() if ends else match.end(group) :]
+    return None, ""
 
 
 def may_reach(text: str, problem: Problem, task: Task) -> bool:
@@ -402,7 +421,8 @@ def closes_with(text: str, problem: Problem, task: Task) -> bool | None:
         return True
     outright = (last.count("=") == 1 or numbers == [value]) and _UNSURE.search(last) is None
     elsewhere = any(number.value == right for number in find_numbers(plain_numbers(text)))
-    same = abs(value - right) < 1 or any(value in (right * size, right / size) for size in UNITS)
+    negative = right < 0 < value and _NEGATIVE.search(last) is not None
+    same = abs((-value if negative else value) - right) < 1 or any(value in (right * size, right / size) for size in UNITS)
     return False if concludes and outright and not elsewhere and not same else None
 
 
@@ -420,12 +440,13 @@ def _readable(statement: str, kind: AnswerKind, problem: Problem) -> str | None:
     plain = normalise(statement).strip(" \"'")
     first = BETWEEN_SENTENCES.split(plain, 1)[0].rstrip(".!?")
     if kind == "number":
-        tail = in_full(plain_numbers(first.rsplit("=", 1)[-1], answer=True))
+        tail = in_full(with_signs(plain_numbers(first.rsplit("=", 1)[-1], answer=True)))
         found = {number.strip("$€£+").rstrip(",").replace(",", "") for number in _NUMBER.findall(tail)}
-        if len(found) != 1 or UNREAD in tail:
+        if len(found) != 1 or UNREAD in tail or len(_UNKNOWNS.findall(first)) > 1:
             return None
         value, right = number_value(only := found.pop()), number_value(problem.answer)
-        return problem.answer if value and value > 0 and right == -value and _NEGATIVE.search(first) else only
+        negative = value and value > 0 and right == -value and _NEGATIVE.search(first)
+        return problem.answer if negative or (value is not None and same_value(tail, value, problem)) else only
     if kind == "option":
         letter = _LETTER.match(plain)
         article = letter and letter[2] == "A" and re.match(r" [a-z]", plain[letter.end() :])  # "A place to sit"
@@ -436,7 +457,7 @@ def _readable(statement: str, kind: AnswerKind, problem: Problem) -> str | None:
     if kind == "yesno":
         word = _YES_NO.match(plain)
         return word[0] if word is not None else None
-    if _begins_with(first, problem.answer):
+    if _begins_with(first, problem.answer) or alike(first, problem.answer):
         return problem.answer
     return first if len(first) <= _LONGEST_TEXT else None
 

@@ -30,7 +30,7 @@ from cirf.tasks.parsing.answers import normalise_text, number_value, parse_answe
 from cirf.tasks.parsing.latex import MARKED_UP, is_formula, tidy_latex
 from cirf.tasks.steps import produced
 from cirf.tasks.task import Task
-from cirf.text.numerals import has_decimal_commas, number_text, with_points, word_value
+from cirf.text.numerals import has_decimal_commas, number_text, with_points, with_signs, word_value
 
 _YES_NO = {"yes": "yes", "no": "no", "true": "yes", "false": "no", "y": "yes", "n": "no", "t": "yes", "f": "no"}
 _DIGITS = {"1": "yes", "0": "no"}  # only where the task says so
@@ -38,9 +38,11 @@ _LETTERS = ({"y", "n"}, {"t", "f"})
 _MOST_CHOICES = 26
 _FORMULAS = 0.9  # share of formulas, numbers and single words from which on answers are LaTeX
 _POINT = re.compile(r"\s*-?(?:\d+\.\d{1,2}|0\.\d+)\s*")
+_PLUS = re.compile(r"\A\s*\+\s?(?=[$€£]?[\d.])")
 _FRACTION = re.compile(r"-?(?:\d+ )?\d+/\d+")
 _SCIENTIFIC = re.compile(r"-?\d[\d.]*\s?[×x*]\s?10\s?(?:\^\s?-?\d{1,2}|⁻?[⁰¹²³⁴-⁹]{1,2})")
 _LETTER_ALONE = re.compile(r"(?:(?:option|choice)\s*)?[(\[]?[A-Za-z][)\].:]*", re.I)
+_LETTER_AT_END = re.compile(r"\s\(([A-J])\)\.?\Z")
 _SEVERAL_LETTERS = re.compile(r"[(\[]?[A-J][)\]]?(?:(?:\s?[,;/&+]\s?|\s+and\s+|,\s?and\s)[(\[]?[A-J][)\]]?)+")
 _LOOKED_AT, _NAMED = 100, 6  # rows, to find columns that are not read, and how many of these are named
 _FEW_SEVERAL = 0.05  # share of rows with several right options up to which the others have one
@@ -396,7 +398,7 @@ def _yes_or_no(answer: str) -> str | None:
 def _value(answer: str) -> Fraction | None:
     """The value of an answer that is a number, in digits or in words."""
     if any(map(str.isdigit, answer)):
-        return number_value(answer)
+        return number_value(with_signs(_PLUS.sub("", answer)))
     spoken = word_value(answer)
     return None if spoken is None else Fraction(spoken)
 
@@ -411,6 +413,8 @@ def _option(text: str, choices: Sequence[str] | None, where: str) -> str:
     letter = parse_answer("option", text, choices) if _LETTER_ALONE.fullmatch(text) else None
     if not by_text and (place := letter_and_text(details, spaced)) is not None:
         by_text = [place]
+    if not by_text and letter is None and (closing := _LETTER_AT_END.search(text)):  # "6 squared, which is 36 (D)"
+        letter = parse_answer("option", closing[1], choices)
     found = {*by_text, *([ord(letter) - 65] if letter else [])}
     if found and len({spaced[place] for place in found}) == 1:
         first = min(found)

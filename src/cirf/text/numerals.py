@@ -313,6 +313,34 @@ _SPOKEN = re.compile(
 _GOES_ON = re.compile(r"[ -](?:hundred|thousand|million)")
 
 
+_MINUS = re.compile(
+    r"(\A\W*|[=:(,]\s?|\b(?:is|was|be|at|to|of|by|now|only|exactly|about|around|equals|gives|leaves|makes|reads|shows)\s)"
+    r"minus\s(?=[$€£]?\d)",
+    re.I,
+)
+_BELOW_ZERO = re.compile(
+    r"(?<![\w.,-])(?=[$€£]?\d[\d.,]*(?:\s?°\s?[CF]?|\sdegrees?(?:\s(?:celsius|fahrenheit))?)?\sbelow\s(?:zero|0)(?!\.?\d))"
+    r"([^b]*)\sbelow\s(?:zero|0)",
+    re.I,
+)
+
+
+def with_signs(text: str) -> str:
+    """A text with signs for words of negative numbers: ``-7`` for ``minus 7``, ``-2 degrees`` for ``2 degrees below zero``."""
+    return _BELOW_ZERO.sub(r"-\1", _MINUS.sub(r"\1-", text))
+
+
+_ORDINALS = {"first": 1, "second": 2, "third": 3, "fifth": 5, "eighth": 8, "ninth": 9, "twelfth": 12, "twentieth": 20}
+_ORDINALS |= {f"{word}th": value for value, word in enumerate(_WORDS) if value and f"{word[:-1]}th" not in _ORDINALS}
+_RANKED = re.compile(rf"\b(?:{'|'.join(_ORDINALS)})\b(?<!\d second)", re.I)
+
+
+def with_digits(text: str) -> str:
+    """A text with digits for its numbers and ranks in words, up to ninety-nine and twentieth: ``the 2 floor``."""
+    text = _SPOKEN.sub(lambda match: str(word_value(match[0])), text)
+    return _RANKED.sub(lambda match: str(_ORDINALS[match[0].casefold()]), text)
+
+
 def only_word_value(text: str) -> int | None:
     """The value of the only number that a text names in words, up to ninety-nine; ``None`` if it names none or several, or
     nothing but *one*, which is seldom a number."""

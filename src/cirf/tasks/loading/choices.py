@@ -20,7 +20,7 @@ from cirf.tasks.parsing.options import listed_options, without_letters
 
 _COLUMN = re.compile(r"(?P<series>|options?|choices?|opt?|ending|answer|sol|alternative)(?P<place>[a-j]|\d)")
 _PREFIX = re.compile(r"\A[a-z]{1,3}_(?=[a-z]+_?[a-j\d]\Z)")  # of q_op1
-_LETTER = re.compile(r"(?:option|choice)?\s*\(?([A-Za-z])[).:]?", re.I)
+_LETTER = re.compile(r"(?:option|choice)?\s*[(\[]?([A-Za-z])[)\].:]?", re.I)
 _ALONE = re.compile(r"(?:(?:option|choice)\s+)?[(\[]?(\w+)[)\].:]?", re.I)
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _FEWEST = 2

@@ -30,6 +30,7 @@ from cirf.tasks.loading.conversations import (
 from cirf.tasks.loading.targets import LAST_LINE, from_sentence, is_bare_answer, opened_with, split_answer, worked_program
 from cirf.tasks.parsing.anchors import anchors, states_answer_only
 from cirf.tasks.parsing.answers import normalise_text, number_value
+from cirf.tasks.parsing.texts import without_marks
 from cirf.tasks.parsing.thoughts import split_thoughts
 from cirf.tasks.steps import worked_out
 from cirf.text.sentences import BETWEEN_SENTENCES
@@ -78,7 +79,7 @@ _PAIRS = (("premise", "hypothesis"), ("premises", "conclusion"), ("sentence1", "
 _TURNS = ("messages", "conversations", "conversation", "contents", "dialog", "dialogue", "turns")
 _SYSTEM = ("system", "system_prompt", "system_instruction")
 _COLUMNS = (*_FIELDS, *_QUESTIONS, *_CONTEXTS, *_REPORT, *_TARGETS, *_ANSWERS, *_RATIONALES, *_STEPS, *_TURNS, *_SYSTEM)
-_NAMES = (*_COLUMNS, *_VERDICTS_NAMED, *_CLASSES, "program", *(name for pair in _PAIRS for name in pair))
+_NAMES = (*_COLUMNS, "evidence", *_VERDICTS_NAMED, *_CLASSES, "program", *(name for pair in _PAIRS for name in pair))
 _KNOWN = {name.replace("_", ""): name for name in _NAMES}
 _ELSEWHERE = {  # in other languages, and ECQA's
     "question": "frage aufgabe pregunta pergunta domanda вопрос задача 问题 题目 題目 質問 問題 질문 문제 qtext",
@@ -147,6 +148,8 @@ def plain_row(
             raise missing(raw, field, where)
     if is_text(row.get("answer")) and is_text(row.get("rationale")) and not has_options(row):
         row["answer"] = from_sentence(row["answer"], row["rationale"], str(row.get("question", "")))
+    if is_text(row.get("answer")):
+        row["answer"] = without_marks(row["answer"])
     _put_context_first(row, where, columns or {})
     return with_choices(row, where)
 
@@ -172,7 +175,8 @@ def _words(text: str) -> str:
 def _put_context_first(row: dict[str, Any], where: str, named: Mapping[str, str]) -> None:
     """Put the context and the system prompt of a row before its question, unless the question has them."""
     wanted = "context" in named or "question" not in named
-    sources = ("context",) if "context" in named else (*_CONTEXTS, "premise", "premises")
+    evidence = ("evidence",) if "claim" in row else ()
+    sources = ("context",) if "context" in named else (*_CONTEXTS, *evidence, "premise", "premises")
     context = _context(row, sources) if wanted and is_text(row.get("question")) else None
     if context is None and "context" in named and row["context"] is not None:
         raise RowError(where, f"{named['context']} is no text and no list of texts", "its context is no text")
@@ -421,9 +425,23 @@ def missing(row: Mapping[str, Any], field: str, where: str) -> RowError:
     """The error of a row without a question or an answer, which lists its fields."""
     advice = (
         f"every row needs question and answer, and this has {_names(row)}; "
-        "say which is which with --columns question=...,answer=... (in a recipe problems.tasks.*.columns)"
+        f"say which is which with --columns {_guessed(row)} (in a recipe problems.tasks.*.columns)"
     )
     return RowError(where, f"the field {field} is missing; {advice}")
+
+
+def _guessed(row: Mapping[str, Any]) -> str:
+    """What to write behind ``--columns``: the column that asks, else the longest text, and as an answer the shortest."""
+    texts = {str(name): str(value).strip() for name, value in row.items() if _is_value(value)}
+    unread = [name for name in texts if _squeezed(name) not in _KNOWN]
+    asked, answered = (
+        next((name for name in texts if _KNOWN.get(_squeezed(name)) in names), None) for names in (_ASKED, ("answer", *_ANSWERS))
+    )
+    long = [name for name in unread if len(texts[name].split()) >= _SENTENCE]
+    asks = next((name for name in long if texts[name].endswith("?")), max(long, key=lambda name: len(texts[name]), default="..."))
+    asks = asked or asks
+    short = min((name for name in unread if name not in (asks, *long)), key=lambda name: len(texts[name]), default="...")
+    return f"question={asks},answer={answered or short}"
 
 
 def _target(row: dict[str, Any], where: str) -> str | None:

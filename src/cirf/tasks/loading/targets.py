@@ -9,14 +9,15 @@ import re
 from collections.abc import Sequence
 from fractions import Fraction
 
-from cirf.tasks.parsing.anchors import ENCLOSED, SENTENCE_END, anchors, first_sentence, last_sentence, states_answer_only
+from cirf.tasks.parsing.anchors import ENCLOSED, SENTENCE_END, anchors, first_sentence, last_sentence, places, states_answer_only
 from cirf.tasks.parsing.numeric import number_value, parse_number
 from cirf.tasks.parsing.options import CHOICE_IS, IS_RIGHT
 from cirf.tasks.parsing.texts import bare_quantity, block_of, tidy
 from cirf.tasks.parsing.thoughts import split_thoughts, unwrapped
 from cirf.tasks.steps.calculations import CONCLUDES, in_words, numbers_in, worked_out
 from cirf.text.normalise import normalise
-from cirf.text.numerals import find_numbers, number_text, plain_numbers
+from cirf.text.numerals import find_numbers, number_text, only_word_value, plain_numbers, with_signs
+from cirf.text.sentences import BETWEEN_SENTENCES
 
 LAST_LINE = re.compile(r"\n([^\n]+)\s*\Z")
 _LONGEST_ANSWER = 80  # characters of a target that is taken for a bare answer
@@ -52,6 +53,19 @@ _NO_RESULT = re.compile(  # a number that is still to be used, or a bound: "Fina
     r"|\b(?:not|never|theorem|lemma|chapter|section|step|rule|case|figure|table|example)\b|n[’']t\b",
     re.I,
 )
+_CORRECTS = re.compile(r"\b(?:but|however|wait|actually|wrong|incorrect|mistake|trap)\b", re.I)
+_LEADS = re.compile(
+    r"\W*(?:that|this|it|which)(?:['’]s|\s(?:is|makes|leaves|gives|means|comes|totals|equals))\b|.*\bin total\W*\Z", re.I
+)
+_LOSS = re.compile(  # the sign that the answer has is not clear
+    r"\b(?:loss|deficit|shortfall|overdrawn|in the red|in debt|under par|below (?:sea level|freezing|ground|par))\b"
+    r"|\bdown (?:by )?[$€£]?\d",
+    re.I,
+)
+_TIME = re.compile(r"(?<![\d:.])\d{1,2}:\d\d(?![\d:])(?:\s?[ap]\.?m\b)?|\b\d{1,2}\s?[ap]\.?m\b", re.I)
+_IS_NAME = re.compile(
+    r".*\b(?:is|are|was|were)\s(?:the\s)?([A-Z][\w'’-]+(?:\s(?:(?:of|de|van|von|da)\s)?[A-Z][\w'’.-]*){0,3})[.!]?\Z"
+)
 _SAYS = re.compile(r"(?:we|i|it|they|he|she|you|there|this|that)(?:['’]\w+)?\s+\w", re.I)  # "Result: we find that ..."
 _SEVERAL = re.compile(r"=.*\bor\b|\bor\b.*=")
 _SUM = re.compile(r"\d[^=]*\s[-+*/×÷]\s[^=]*\d")
@@ -72,7 +86,7 @@ _COURTESY = re.compile(
     r"(?:(?!answer|####|boxed|=)[^\n]){0,300}\s*\Z",  # not to the end from each of many
     re.I,
 )
-_ENDS = re.compile(r"(?:\s*(?:<\|(?:im_end|eot_id|end|endoftext|end_of_text)\|>|<end_of_turn>|<(?:/s|eos)>))+\s*\Z")
+_ENDS = re.compile(r"(?<!\s)(?:\s*(?:<\|(?:im_end|eot_id|end|endoftext|end_of_text)\|>|<end_of_turn>|<(?:/s|eos)>))+\s*\Z")
 _CALL = re.compile(r"\s*(add|subtract|multiply|divide|exp|greater)\(([^(),]+),([^(),]+)\)\s*(?:,|$)")
 _SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/", "exp": "^", "greater": ">"}
 
@@ -91,6 +105,8 @@ def split_answer(text: str) -> tuple[str | None, str | None]:
     tagged = rest != said.strip()
     summary = [tidy(text if kind in ENCLOSED else first_sentence(text).rstrip("! *")) for kind, text in anchors(rest)]
     answer = next(filter(None, reversed(summary)), None)
+    if answer is not None and (corrected := _corrected(rest)) is not None:
+        answer = corrected
     if answer is None:  # "The correct choice is B."
         letters = [tidy(text).strip("()") for _, text in anchors(last_sentence(rest), CHOICE_IS, IS_RIGHT)]
         answer = letters[-1] if letters and len(letters[-1]) == 1 else None
@@ -115,10 +131,20 @@ def split_answer(text: str) -> tuple[str | None, str | None]:
 
 
 def _bare(answer: str) -> str:
-    """An answer without its unit; of a clause (*that 3 are left*) the only number."""
-    if _CLAUSE.match(answer) and len(numbers := find_numbers(plain_numbers(answer))) == 1:
+    """An answer without its unit, but for a time of day; of a clause (*that 3 are left*) and of a negative number in words its
+    number."""
+    signed = with_signs(answer)
+    if (signed != answer or _CLAUSE.match(answer)) and len(numbers := find_numbers(plain_numbers(signed))) == 1:
         return number_text(numbers[0].value)
-    return bare_quantity(answer)
+    return answer if _TIME.fullmatch(answer) else bare_quantity(answer)
+
+
+def _corrected(text: str) -> str | None:
+    """What a text concludes with that corrects the answer it called so before: *The obvious answer is 100. But it takes 5.*"""
+    said = places(text)
+    if not said or said[-1][1] != "phrase" or not (after := BETWEEN_SENTENCES.split(text[said[-1][0] :], 1)[1:]):
+        return None
+    return _concluded(after[0]) if _CORRECTS.search(after[0]) else None
 
 
 def _concluded(text: str) -> str | None:
@@ -145,14 +171,23 @@ def _concluded(text: str) -> str | None:
             return right
     lines = [line for line in normalise(text).split("\n") if line.strip()]
     last = plain_numbers(last_sentence(lines[-1])) if lines else ""
-    if not (CONCLUDES.match(last) or (len(lines) > 1 and _HEADING.search(lines[-2]))):
+    last = with_signs(last)
+    if _LOSS.search(last):
+        return None
+    if not (CONCLUDES.match(last) or _LEADS.match(last) or (len(lines) > 1 and _HEADING.search(lines[-2]))):
         said_in_bold = _IS_BOLD.match(last_sentence(text))  # "The price is **$17**."
         return tidy(said_in_bold[1].rstrip("!")) if said_in_bold else None
     unsettled = _SUM.search(last.rpartition("=")[2]) or _SEVERAL.search(last) if "=" in last else _NO_RESULT.search(last)
     if unsettled:
         return None
+    if len(times := _TIME.findall(last)) == 1 and not find_numbers(_TIME.sub("", last)):
+        return str(times[0])
     if "=" in last or len(find_numbers(last)) == 1:
         return parse_number(last)
+    if not find_numbers(last) and (word := only_word_value(last)) is not None:
+        return str(word)
+    if not find_numbers(last) and (name := _IS_NAME.match(last)):
+        return name[1]
     if (marked := _MARKED_END.search(last_sentence(text))) and len(find_numbers(plain_numbers(marked[1]))) == 1:
         return parse_number(marked[1])
     bold = [part for part in _BOLD.findall(last_sentence(text)) if len(find_numbers(plain_numbers(part))) == 1]
@@ -188,9 +223,9 @@ def from_sentence(answer: str, rationale: str, question: str) -> str:
     where the rationale works that out (``34`` in ``Ann has 34 pens left.``); else the answer."""
     if OPENS.match(answer.strip()):
         return opened_with(answer) or answer
-    numbers, known = find_numbers(plain_numbers(answer)), numbers_in(question)
+    numbers, known = find_numbers(plain_numbers(with_signs(answer))), numbers_in(question)
     numbers = [number for number in numbers if len(numbers) == 1 or number.value not in known]
-    if _TOGETHER.search(answer):
+    if _TOGETHER.search(answer) or _LOSS.search(answer):
         return answer
     if len(numbers) != 1 or not is_bare_answer(answer) or not _SENTENCE.fullmatch(answer) or _MORE_THAN_A_NUMBER.search(answer):
         return answer

@@ -61,7 +61,7 @@ def mentions(text: str, choices: Sequence[str]) -> list[tuple[int, int, int]]:
     return sorted(outer)
 
 
-_MARK = r"(?:\((?P<round>[{0}])\)|(?P<close>[{0}])\s?\)|(?P<dot>[{0}])[.:](?=\s))\s*"
+_MARK = r"(?:\((?P<round>[{0}])\)|\[(?P<square>[{0}])\]|(?P<close>[{0}])\s?\)|(?P<dot>[{0}])[.:](?=\s))\s*"
 _MARKS = {
     "line": re.compile(rf"(?m:^)[ \t]*(?:[-*•][ \t]+)?\**(?:option )?{_MARK.format('A-Za-z')}", re.I),
     "within": re.compile(rf"(?<![^\s,;:?.]){_MARK.format('A-Za-z')}(?=\S)"),
@@ -69,7 +69,7 @@ _MARKS = {
 _AFTER_LIST = re.compile(
     r"\n[ \t]*\n|\n(?=[ \t]*(?:answer|choose|please|select|let|hint|note|pick|reply|respond|give|think|explain)\b)", re.I
 )
-_FEWEST_IN_A_LINE = {"round": 2, "close": 2, "dot": 3}
+_FEWEST_IN_A_LINE = {"round": 2, "square": 2, "close": 2, "dot": 3}
 
 
 def listed_options(text: str) -> tuple[str, ...]:

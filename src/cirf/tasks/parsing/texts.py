@@ -53,6 +53,23 @@ def bare_quantity(text: str) -> str:
     return text if found is None or not (found["unit"] or found["before"]) or "percent" in _unit(found) else found["number"]
 
 
+_AROUND = (("**", "**"), ("*", "*"), ("`", "`"), ('"', '"'), ("'", "'"), ("“", "”"), ("‘", "’"), ("„", "“"))
+_CLOSED = re.compile(r"(?:(?<!\w\.)[^\W_]{3}|[\d*`\"'”’)])\.\Z")
+_SHORTENED = re.compile(r"\b(?:inc|ltd|corp|etc|approx|dept|univ|est)\.\Z", re.I)
+_FEW_WORDS = 4  # of an answer that ends in a full stop and is no sentence
+
+
+def without_marks(text: str) -> str:
+    """An answer without emphasis, marks of code or quotes around all of it, and a few words without their full stop."""
+    text = text.strip()
+    for before, after in _AROUND:
+        inner = text[len(before) : len(text) - len(after)]
+        if inner.strip() and text == f"{before}{inner}{after}" and not {before[0], after[0]} & {*inner}:
+            return without_marks(inner)
+    closed = _CLOSED.search(text, max(0, len(text) - 5)) and not _SHORTENED.search(text, max(0, len(text) - 9))
+    return without_marks(text[:-1]) if closed and len(text.split()) <= _FEW_WORDS else text
+
+
 _CODE = re.compile(r"```\w*\n((?:(?!```).)+?)\n?```", re.S)
 _LISTED = re.compile(r"\s*[,;&>→]\s*(?:and\s)?|\s+and\s+", re.I)
 _LETTERS = re.compile(r"[A-J](?:(?:\s*[,;&]\s*(?:and\s)?|\s+and\s+)[A-J])+")  # of options, in no order
