@@ -436,7 +436,7 @@ def test_a_value_is_whole(step: str, result: str, problem: Problem) -> None:
         ("It drops to minus $12.", "-12", "3"),
         ("So 9 minus 7 is 2.", "2", "3"),
         ("By night it is 14 degrees below zero.", "-14", "3"),
-        ("The wreck lies 40 m below sea level.", "-40", "3"),
+        ("The wreck lies 40 m below sea level.", "-40", "-40"),
         ("5 of them score below zero.", "5", "3"),
         ("So the account is overdrawn by $20.", "-20", "-20"),
         ("So it ends $20 in the red.", "-20", "-20"),

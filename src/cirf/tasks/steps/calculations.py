@@ -18,6 +18,7 @@ from cirf.text.numerals import (
     only_word_value,
     plain,
     plain_numbers,
+    with_signs,
     word_value,
 )
 from cirf.text.sentences import BETWEEN_SENTENCES
@@ -152,11 +153,6 @@ _REJECTED = re.compile(  # of a sentence: what it calculates is not so
     r"\?[\s\"')*]{0,3}$|\b(?:wrongly|incorrectly|mistakenly|by\smistake|common\s(?:mistake|error)|misread|tempt(?:ed|ing)|forg[eo]t"
     r"|would\shave\sbeen|(?:most|many|some)\s(?:people|students)\s(?:would|will|say|answer|think|guess)|first\sthought)\b"
     r"|\bwould\sbe\b[^.\n]*\sif\b",
-    re.I,
-)
-_MINUS = re.compile(  # "to minus 7", "14 degrees below zero"
-    r"(?:\A|(?<=\bis\s)|(?<=\bto\s)|(?<=\bof\s)|(?<=\bat\s)|(?<==\s))minus\s(?=[$€£]?[0-9])"
-    r"|(?<![-\w.,])(?=[0-9][0-9.,]*(?:\s?°[CF]?|\s[a-z]{1,7}(?:\sCelsius|\sFahrenheit)?)?\sbelow\s(?:zero|sea\slevel)\b)",
     re.I,
 )
 _SO = re.compile(r"(?<=[,;]) (?:and )?(?:so|therefore|thus|hence)\b", re.I)
@@ -338,7 +334,7 @@ def plain_step(segment: str) -> str:
 
 
 def _with_numbers(segment: str) -> str:
-    return _MINUS.sub("-", _MARK.sub("", plain_numbers(without_superscripts(asserted(segment)))))
+    return with_signs(_MARK.sub("", plain_numbers(without_superscripts(asserted(segment)))))
 
 
 def worked_out(segment: str) -> tuple[str, ...]:
