@@ -4,11 +4,11 @@
 
 Questions are sums and differences of three one-digit numbers. Each rationale works the sum out, doubts it, checks it, and often
 works it out in another order, in phrases of reasoning models. It makes no mistakes. Rows are messages with `reasoning_content`,
-as endpoints return them; 400 are trained on and 500 others asked. The recipe is what `cirf init` writes. Finished runs are only
-read.
+as endpoints return them; 400 are trained on and 500 others asked. The recipe is what `cirf init` writes. Functional traces are
+trained with the last value of each step, and with all values that are used later. Finished runs are only read.
 
-The last line is JSON: ``ours`` is the mean accuracy of functional traces without redundant steps, ``peer`` that of the whole
-prose.
+The last line is JSON: ``ours`` is the mean accuracy of functional traces without redundant steps and with all values used later,
+``peer`` that of the whole prose.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from __future__ import annotations
 import argparse
 import json
 import random
+from collections import defaultdict
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -80,8 +82,8 @@ def write_files(out: Path) -> dict[str, Path]:
     return {name: out / f"{name}.jsonl" for name in made}
 
 
-def run(files: dict[str, Path], redundant: str, seed: int, out: Path) -> dict[str, Any]:
-    """The report of a run that keeps or drops redundant steps."""
+def run(files: dict[str, Path], redundant: str, values: str, seed: int, out: Path) -> dict[str, Any]:
+    """The report of a run that keeps or drops redundant steps; of the two kinds of results one has prose too."""
     if not (out / "report.json").is_file():
         recipe = out.with_name("long-thinking.yaml")
         if not recipe.is_file():
@@ -90,10 +92,11 @@ def run(files: dict[str, Path], redundant: str, seed: int, out: Path) -> dict[st
             "seed": seed,
             "segments.by": "function",
             "segments.redundant": redundant,
+            "results.values": values,
             "problems.tasks.0.test_file": files["test"],
             "problems.tasks.0.test": TESTED,
             "evaluate.latency_questions": 0,
-            "methods": "[cirf_full,sft_cot]",
+            "methods": "[cirf_full,sft_cot]" if values == "last" else "[cirf_full]",
         }
         cirf("run", recipe, "--out", out, *(part for name, value in sets.items() for part in ("--set", f"{name}={value}")))
     loaded: dict[str, Any] = json.loads((out / "report.json").read_text(encoding="utf-8"))
@@ -108,24 +111,21 @@ def main() -> None:
     parser.add_argument("--archive", type=Path)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    files, runs, right = write_files(options.out), {}, {}
+    files, runs, right = write_files(options.out), {}, defaultdict(list)
     for seed in options.seeds.split(","):
-        for redundant in ("keep", "drop"):
-            folder = options.out / f"{redundant}-{seed}"
-            report = run(files, redundant, int(seed), folder)
-            runs[f"{redundant}/{seed}"] = folder
-            for name, found in report["methods"].items():
+        for redundant, values in product(("keep", "drop"), ("last", "used")):
+            name = f"{redundant}-{values}-{seed}"
+            report = run(files, redundant, values, int(seed), options.out / name)
+            runs[name] = options.out / name
+            for method, found in report["methods"].items():
                 low, high = found["interval"]
-                right[name, redundant, seed] = found["accuracy"]
-                arm = f"{redundant} redundant steps, seed {seed}, {name}"
+                right[method, redundant, values].append(found["accuracy"])
+                arm = f"{redundant} redundant steps, values {values}, seed {seed}, {method}"
                 said = f"{arm}: {found['accuracy']:.1%} ({100 * low:.1f}-{100 * high:.1f})"
                 print(f"{said}, {found['tokens']:.1f} tokens, {found['truncated']:.1%} truncated", flush=True)
     if options.archive is not None:
         archive.write([open_run_of(folder, name=name) for name, folder in runs.items()], options.archive)
-    ours, peer = (
-        fmean(value for (name, redundant, _), value in right.items() if (name, redundant) == wanted)
-        for wanted in (("cirf_full", "drop"), ("sft_cot", "keep"))
-    )
+    ours, peer = (fmean(right[arm]) for arm in (("cirf_full", "drop", "used"), ("sft_cot", "keep", "last")))
     summary = {"benchmark": "long_thinking", "ours": ours, "peer": peer, "ratio": ours / max(peer, 1e-9)}
     print(json.dumps(summary | {"unit": "accuracy", "n": len(runs)}))
 
