@@ -233,7 +233,27 @@ def test_no_result_of_a_heap_of_pieces_raises(step: str, problem: Problem) -> No
 
 
 @pytest.mark.parametrize(
-    "piece", ["\n", ".", "x = ", "2x + ", "let it be ", "is a ", "has the ", "(", "x(", "= ", "so ", "A. ", "if ", "of a "]
+    "piece",
+    [
+        "\n",
+        ".",
+        "x = ",
+        "2x + ",
+        "let it be ",
+        "is a ",
+        "has the ",
+        "(",
+        "x(",
+        "= ",
+        "so ",
+        "A. ",
+        "if ",
+        "of a ",
+        "so A ",
+        "say ",
+        "→ ",
+        "by A ",
+    ],
 )
 @pytest.mark.parametrize("length", [1_000, pytest.param(30_000, marks=pytest.mark.slow)])
 def test_a_long_step_stalls_nothing(piece: str, length: int) -> None:
@@ -593,6 +613,8 @@ CLAIM = Problem("p", "t", "Is the claim supported?", "not enough info")
         ("When it is gold, it never rusts.", "", METAL),
         ("It'll rust, I'd say iron.", "D", METAL),
         ("Is Cid the thief?", "", THIEF),
+        ("Could it be Ann? Ann was at home and Bob is old.", "", THIEF),
+        ("Could Ann be older? No, Bob is older than Ann. Okay.", "Bob older than Ann", THIEF),
         ("Could it be 8?", "", SUM),
         ("Suppose a parcel weighs 8 kg.", "8", SUM),  # a number to work with
     ],

@@ -51,6 +51,7 @@ _SUPPOSES = re.compile(  # "Let's say it is iron", "What if it were gold"
     re.I,
 )
 _IF = re.compile(r"\W*(?:(?:but|and|so|now|then),?\s)?(?:if|unless|assuming|supposing|were)\s[^,.\n]*", re.I)
+_REPLIES = re.compile(r"\W*(?:yes|no)[,.!]", re.I)
 _BY_WHOM = re.compile(
     r"(\bby\s(?:the\s)?[A-Z][^\W\d_][^\s,;()]*(?:\s[^\s,;()\d]+){0,4}?)\s(?:in\s(?:1\d|20)\d\d\b|\((?:1\d|20)\d\d\))"
 )
@@ -150,7 +151,9 @@ def _asserted(segment: str, choices: tuple[str, ...]) -> tuple[str, str]:
             told.append(sentence)
         if _SUPPOSES.match(sentence) or ((asks or given) and _named(given[0] if given else sentence, worded(choices))):
             supposed = True
-        elif not asks and (not supposed or CONCLUDES.match(sentence) or anchors(sentence)):
+            continue
+        supposed = supposed and not _REPLIES.match(sentence)
+        if not asks and (not supposed or CONCLUDES.match(sentence) or anchors(sentence)):
             said.append(sentence)
     whole = len(sentences)
     return segment if len(told) == whole else "\n".join(told), segment if len(said) == whole else "\n".join(said)
@@ -250,7 +253,7 @@ def concluded(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
     amount = numbers_in(problem.answer) - numbers_in(problem.question)  # of "280 km", which "It drives 280 km." restates
     if amount and numbers_in(sentences[-1]) == amount and named is not None and named.search(sentences[-1]):
         return problem.answer
-    verbs = [*_IS_SO.finditer(sentences[-1]), *_ARROW.finditer(sentences[-1])]
+    verbs = [*_IS_SO.finditer(sentences[-1]), *[*_ARROW.finditer(sentences[-1])][-1:]]
     ends = (sentences[-1][verb.end() :] for verb in verbs)  # "The day after Monday is Tuesday."
     return problem.answer if named and any(len(end.split()) < _LONG and _is_answer(end, problem.answer) for end in ends) else ""
 
@@ -350,10 +353,9 @@ def option_named(segment: str, choices: tuple[str, ...]) -> str:
     if settled and settled[-1] < len(choices) and not anchors(segment):
         return chr(65 + settled[-1])
     if not anchors(segment):
-        left = {index for _, _, index in named}
-        choices = tuple(
-            "" if _FUNCTION_WORD.fullmatch(choice) and index not in left else choice for index, choice in enumerate(choices)
-        )
+        left = {index for *_, index in named}
+        lone = (not _FUNCTION_WORD.fullmatch(choice) or index in left for index, choice in enumerate(choices))
+        choices = tuple(choice if kept else "" for choice, kept in zip(choices, lone, strict=True))
     if named and not text[: named[0][0]].strip(" \"'“‘(-*"):  # the step begins with an option's text
         joined = len(named) > 1 and (
             re.fullmatch(r"\W*(?:and|or|nor|und|oder|et|ou|y|o|e|и|или)?\W*", text[named[0][1] : named[1][0]]) or PAIR.match(text)
