@@ -305,7 +305,7 @@ _BEFORE_CHOICE = re.compile(
 _AFTER_CHOICE = re.compile(r"[\"'”’)*]*\s?(?:[.,;:!]|$)", re.M)
 _SETTLES = re.compile(  # "Hence, C is the answer", "That points to B.", "only C is consistent", "Thus (b)."
     r"(?:\b(?:so|thus|hence|therefore|consequently|(?:that|this|which)\s(?:leaves|gives)|left\swith|points\sto|only)\b[,:]?\s+"
-    r"(?:only\s+)?|^[^\w\n]*answer\s|[a-z]:\s(?=\(?[A-Z]\)?[.!]?$)|选项)"
+    r"(?:only\s+)?|^[^\w\n]*answer\s|(?:[a-z]:|[-=]>|[→⇒])\s(?=\(?[A-Z]\)?[.!]?$)|选项)"
     r"(?:(?:option|choice|answer)\s+)?(?:(?-i:([A-Z]))(?![A-Za-z'’])|\(([A-Za-z])\))(?:\s\([^()\n]{1,60}\))?"
     r"(?=\s?(?:[.;!:]?\s*$|[.;!:]\s|正确)|\s(?:remains?|works|fits|as\s(?:the|our|my)\b|(?:is|must\sbe)\s(?:the\s)?(?:only\s)?"
     r"(?:right|correct|answer|best|consistent|possible|left|valid)\b))",
