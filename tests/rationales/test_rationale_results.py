@@ -63,6 +63,31 @@ def test_a_step_that_goes_through_several_options_has_no_result(problems, tasks)
     assert write_results(settles, problems, tasks, schema.Results()) == [("A", "B", "B")], "a step that settles on one has it"
 
 
+@pytest.mark.parametrize(
+    ("last", "result"),
+    [
+        ("Monet painted it in 1872.", "Monet"),
+        ("Monet was the founder of the movement.", "Monet"),
+        ("Its subject is a harbour, which makes the painter Monet.", "Monet"),
+        ("Manet was the founder of the movement.", "founder of the movement"),
+        ("It was not Monet.", "not Monet"),
+        ("Monet made 1870 + 2 = 1872 of them.", "1872"),
+    ],
+)
+def test_the_last_step_has_the_answer_that_it_names(last: str, result: str) -> None:
+    problem = Problem("texts/train/a", "texts", "Who is the painter of the harbour?", "Monet")
+    task = Task(name="texts", title="Texts", summary="", answer="text", rule=produced)
+    steps = [Steps("texts/train/a", 0, "line", ("It hangs in Paris.", last))]
+    assert write_results(steps, [problem], {"texts": task}, schema.Results(working="drop"))[0][1] == result
+
+
+def test_a_sum_of_an_unknown_that_a_step_before_it_names_is_a_result(problems) -> None:
+    task = Task(name="sums", title="Sums", summary="", answer="number", rule=produced)
+    segments = ("Let x be the number of pens.", "She has x - 2 left.", "He has 3x pens.", "One weighs 5y grams.")
+    steps = [Steps("sums/train/a", 0, "line", segments)]
+    assert write_results(steps, problems, {"sums": task}, schema.Results()) == [("", "x-2", "3x", "")]
+
+
 def test_the_rule_sees_earlier_results(problems) -> None:
     count = Task(name="n", title="", summary="", answer="number", rule=lambda segment, problem, previous: str(len(previous)))
     assert write_results(STEPS, problems, {"sums": count}, schema.Results()) == [("0", "1"), ("0",)]
@@ -144,7 +169,7 @@ def test_the_keys_mean_the_same_for_options() -> None:
     def written(**keys) -> tuple[str, ...]:
         return write_results(steps, [problem], {"picks": task}, schema.Results(**({"working": "drop"} | keys)))[0]
 
-    assert written() == ("X", "40+35+X=30*4", "120", "16", "48", "A")
-    assert written(working="keep") == ("X", "40+35+X=30*4", "75+X=120", "2*8=16", "45+3=48", "A")
+    assert written() == ("", "40+35+X=30*4", "120", "16", "48", "A")
+    assert written(working="keep") == ("", "40+35+X=30*4", "75+X=120", "2*8=16", "45+3=48", "A")
     assert written(units="keep")[3:] == ("16 g", "48 g", "A")
     assert written(values="used")[3:] == ("45, 16", "48", "A")

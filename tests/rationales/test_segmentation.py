@@ -114,6 +114,23 @@ def test_numbered_facts_inside_steps_stay_inside() -> None:
     assert len(segment(text, "auto").segments) == 3
 
 
+@pytest.mark.parametrize(
+    ("after", "steps"),
+    [
+        ("The largest is 6 kg. So Cem is first.", 4),
+        ("Max is the cheapest one.", 4),
+        ("Therefore, Cem is first.", 3),  # closes the last step
+        ("In short:\n6 kg", 3),
+        ("Cem wins.\n\nHe is first.", 3),
+    ],
+)
+def test_a_list_without_blank_lines_ends_at_one(after: str, steps: int) -> None:
+    items = "1. Al: 4 + 1 = 5 kg\n2. Bea: 3 + 1 = 4 kg\n3. Cem: 5 + 1 = 6 kg"
+    assert len(segment(f"{items}\n\n{after}", "auto").segments) == steps
+    apart = items.replace("\n", "\n\n")
+    assert len(segment(f"{apart}\n\n{after}", "auto").segments) == 3
+
+
 def test_conclusions() -> None:
     steps = "Step 1: 2 + 4 = 6\nStep 2: 6 / 2 = 3"
     assert segment(f"{steps}\nSo each has 3.", "auto").segments[-1] == "6 / 2 = 3\nSo each has 3."

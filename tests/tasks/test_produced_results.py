@@ -37,9 +37,12 @@ EQUATIONS = [
     ("Hence c^2 = 5^2 + 12^2.", "c^2=5^2+12^2"),
     ("What he pays with the coupon = 0.7x - 15", "0.7x-15"),
     ("=> 9y = (35)(63) - 7x", "9y=(35)(63)-7x"),
-    ("Let X be the weight of the last parcel.", "X"),
-    ("Let the cost be A.", "A"),
-    ("X = all the pens", "X"),
+    ("Let the price be X dollars, so the other costs X + 5 dollars.", "X+5"),
+    ("Let the cost be A. After a week it is 2A - 3.", "2A-3"),
+    ("Let X be the weight of the last parcel.", ""),
+    ("Let d denote the 60 km of the road.", ""),
+    ("Let's denote the sum as S coins.", ""),
+    ("X = all the pens", ""),
     ("Revenue = 8 × 9", "8*9"),
 ]
 
@@ -230,7 +233,11 @@ def test_no_result_of_a_heap_of_pieces_raises(step: str, problem: Problem) -> No
 
 
 @pytest.mark.parametrize(
-    "piece", ["\n", ".", "x = ", "2x + ", "let it be ", "is a ", "has the ", "(", "x(", "= ", "so ", "A. ", "if ", "of a "]
+    "piece",
+    [
+        *("\n", ".", "x = ", "2x + ", "let it be ", "is a ", "has the ", "(", "x(", "= ", "so ", "A. ", "if ", "of a "),
+        *("so A ", "say ", "→ ", "by A "),
+    ],
 )
 @pytest.mark.parametrize("length", [1_000, pytest.param(30_000, marks=pytest.mark.slow)])
 def test_a_long_step_stalls_nothing(piece: str, length: int) -> None:
@@ -377,8 +384,8 @@ BORN = Problem("p", "t", "Eve was born in Cairo. Later Eve moved away.\n\nWhere 
         ("The speed is sqrt(3RT/M).", "", TRAIN),
         ("The interval was wide (95% CI 0.89-1.08).", "", TRAIN),
         ("The stay was shorter (p < 0.001).", "p<0.001", TRAIN),
-        ("Let E = event that the sum is prime.", "E", TRAIN),
-        ("Let Ben be b years old.", "b", TRAIN),
+        ("Let E = event that the sum is prime.", "", TRAIN),
+        ("Let Ben be b years old.", "", TRAIN),
         ("a:b:c = 8:12:15", "8:12:15", TRAIN),
         ("Then 10x = 4y or y = 5x/2", "10x=4y, y=5x/2", TRAIN),
         ("3 right: (3, 0).", "(3, 0)", TRAIN),
@@ -639,3 +646,147 @@ def test_what_something_is_now_or_is_judged(step: str, result: str, problem: Pro
 
 def test_the_answer_without_its_unit_is_the_answer() -> None:
     assert produced("The answer is 28.", dataclasses.replace(MAT, answer="28 beads"), ()) == "28 beads"
+
+
+THIEF = Problem("p", "t", "Who is the thief?", "C", choices=("Ann", "Bob", "Cid", "Dee"))
+METAL = Problem("p", "t", "Which metal is it?", "C", choices=("copper", "silver", "gold", "iron"))
+APPEAL = Problem("p", "t", "Can she appeal?", "A", choices=("yes", "no", "maybe"))
+COUNT = Problem("p", "t", "How many vanish?", "B", choices=("None", "One", "Two"))
+SIDE = Problem("p", "t", "Which side?", "B", choices=("left", "right"))
+MONTH = Problem("p", "t", "In which month?", "A", choices=("April", "May", "March"))
+FITS = Problem("p", "t", "Can it be done?", "yes")
+CLAIM = Problem("p", "t", "Is the claim supported?", "not enough info")
+
+
+@each_row(
+    ("step", "result", "problem"),
+    [
+        ("Suppose Ann did it.", "", THIEF),
+        ("Now let us assume that Bob did it.", "", THIEF),
+        ("Let's say B is right.", "", METAL),
+        ("Consider copper: it would turn green.", "", METAL),
+        ("What if it were iron?", "", METAL),
+        ("If Ann lies, Bob is truthful.", "", THIEF),
+        ("Assuming it is silver, it would tarnish.", "", METAL),
+        ("Assume it is impossible.", "", FITS),
+        ("Suppose Ann did it. Then two are honest. So it was Cid.", "C", THIEF),
+        ("When it is gold, it never rusts.", "", METAL),
+        ("It'll rust, I'd say iron.", "D", METAL),
+        ("Is Cid the thief?", "", THIEF),
+        ("Could it be Ann? Ann was at home and Bob is old.", "", THIEF),
+        ("Could Ann be older? No, Bob is older than Ann. Okay.", "Bob older than Ann", THIEF),
+        ("Could it be 8?", "", SUM),
+        ("Suppose a parcel weighs 8 kg.", "8", SUM),  # a number to work with
+    ],
+)
+def test_what_is_supposed_or_asked_is_no_result_in_words(step: str, result: str, problem: Problem) -> None:
+    assert produced(step, problem, ()) == result
+
+
+@each_row(
+    ("step", "result", "problem"),
+    [
+        ("There is no rule against it.", "no rule against it", APPEAL),
+        ("So there is no rule against it.", "no rule against it", APPEAL),
+        ("The rules forbid it, no exceptions.", "", APPEAL),
+        ("No, she may not.", "B", APPEAL),
+        ("There is no rule against it. So yes.", "A", APPEAL),
+        ("None of the terms vanish.", "", COUNT),
+        ("One of them has a factor in common.", "factor in common", COUNT),
+        ("Hence none.", "A", COUNT),
+        ("The right answer needs more.", "", SIDE),
+        ("15 marbles were left in the box.", "15", SIDE),
+        ("So the robot turned left.", "A", SIDE),
+        ("It may rain then.", "", MONTH),
+        ("They march in rows.", "", MONTH),
+        ("So it was in March.", "C", MONTH),
+        ("That excludes A dog and Both.", "", dataclasses.replace(SIDE, choices=("A dog", "A cat", "Both"))),
+    ],
+)
+def test_a_common_word_is_an_option_where_it_stands_alone(step: str, result: str, problem: Problem) -> None:
+    assert produced(step, problem, ()) == result
+
+
+@each_row(
+    ("step", "result", "problem"),
+    [
+        ("Hence, C is the answer.", "C", METAL),
+        ("Consequently C must be correct.", "C", METAL),
+        ("Therefore B must be the right one.", "B", METAL),
+        ("That points to B as the right choice.", "B", METAL),
+        ("So only A remains.", "A", METAL),
+        ("Of the metals, only D fits.", "D", METAL),
+        ("That gives D.", "D", METAL),
+        ("Answer (a).", "A", METAL),
+        ("It's reddish instead. → A", "A", METAL),
+        ("Thus (b).", "B", METAL),
+        ("So option A (soft) is right and option B (hard) is wrong.", "A", METAL),
+        ("选项B正确。", "B", METAL),
+        ("With A, C and D out, we are left with B.", "B", METAL),
+        ("That leaves Dee: Ann and Bob lie, only Cid is truthful.", "D", THIEF),
+        ("This leaves us with Ann, for Bob and Cid are away.", "A", THIEF),
+        ("That leaves Ann and Bob.", "", THIEF),
+        ("So Ann lies and Bob is honest.", "", THIEF),
+        ("People often pick the answer B.", "", METAL),
+        ("So 18 km/h.", "B", SPEED),
+        ("Therefore: 21 km/h.", "C", SPEED),
+        ("So it makes 18 km/h.", "18", SPEED),
+    ],
+)
+def test_the_option_that_a_step_settles_on(step: str, result: str, problem: Problem) -> None:
+    assert produced(step, problem, ()) == result
+
+
+@each_row(
+    ("step", "result", "problem"),
+    [
+        ("Use formula (4) from the text.", "", SUM),
+        ("Figure 3 shows the setup.", "", SUM),
+        ("See Table 2 for the prices.", "", SUM),
+        ("Eq. 5 and Fig. 7 say so.", "", SUM),
+        ("Case 1 is impossible.", "", SUM),
+        ("Box 3 then contradicts.", "", SUM),
+        ("Line 3 reads the input.", "", SUM),
+        ("Row 2 has 7 seats.", "7", SUM),
+        ("So it is in box 3.", "3", SUM),
+    ],
+)
+def test_the_number_of_a_figure_or_a_case_is_no_result(step: str, result: str, problem: Problem) -> None:
+    assert produced(step, problem, ()) == result
+
+
+PAINTER = Problem("p", "t", "Where was its painter born?", "Paris")
+FIRST = Problem("p", "t", "Which came first, Emma or Dune?", "Emma")
+COLUMN = Problem("p", "t", "What is averaged?", "sal")
+
+
+@each_row(
+    ("step", "result", "problem"),
+    [
+        ("Impression, Sunrise was painted by Monet in 1872.", "Monet", PAINTER),
+        ("The mould was described by Alexander Fleming (1929).", "Alexander Fleming", PAINTER),
+        ("Emma was written by Jane Austen in 1815.", "1815", FIRST),
+        ("1815 precedes 1965, so Emma was first.", "Emma", FIRST),
+        ("All requirements are met → yes", "yes", FITS),
+        ("The card has expired → not valid → no", "no", FITS),
+        ("One document is missing => no.", "no", FITS),
+        ("7 isn't even -> answer no", "no", FITS),
+        ("AVG is applied to sal → sal", "sal", COLUMN),
+        ("84 mod 42 = 0 → gcd 42.", "42", SUM),
+        ("It comes to 8 % 3 = 2 => rest 2", "2", SUM),
+        ("It'll fit, I'd say yes.", "yes", FITS),
+        ("So the claim is right.", "yes", FITS),
+        ("Hence the statement must be incorrect.", "no", FITS),
+        ("We can't tell, hence not enough info.", "not enough info", CLAIM),
+        ("There is no strict legal rule against it.", "", FITS),
+        ("The letter mentions its claim.", "", CLAIM),
+        ("From north, a right turn makes me face east.", "east", TURNS),
+        ("Oz and Max face each other.", "", TURNS),
+        ("Red is taken by Ann, green by Bo.", "Ann", WHO),
+        ("The cause is a defect and not access.", "defect", WHO),
+        ("It is found as diastolic plus a third.", "", SUM),
+        ("Find: speed", "", SUM),
+    ],
+)
+def test_what_a_sentence_says_in_words(step: str, result: str, problem: Problem) -> None:
+    assert produced(step, problem, ()) == result

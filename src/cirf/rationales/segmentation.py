@@ -37,7 +37,7 @@ from cirf.text.discourse import pieces, turns
 from cirf.text.normalise import normalise
 from cirf.text.numerals import has_decimal_commas, with_points
 from cirf.text.sentences import sentences
-from cirf.text.step_marks import Mark, carrying_out, option_letter, option_starts, ordinal_marks, split_last_option
+from cirf.text.step_marks import Mark, carrying_out, closing_start, option_letter, option_starts, ordinal_marks, split_last_option
 
 Rule = Literal["auto", "ordinal", "line", "sentence", "option", "function"]
 
@@ -69,6 +69,7 @@ _INTRODUCES = re.compile(r"[^\n=]{1,200}(?::|\s(?:is|are|was|by|get|have|gives?|
 _GOES_ON = re.compile(r"[=≈]\s?(?![=>])\S")  # a line that begins so continues the formula before it
 _TABLE_HEAD = re.compile(r"^(\|[^\n]*\|) *\n\n(?=\|[^\n]*\| *$)", re.M)  # a blank line is left of the rule below it
 _LIST_NUMBER = re.compile(r"\n\d{1,2}[.)] ?\Z")  # the number of the next option
+_AFTER_LIST = re.compile(r"\n?[^\W\d_][^\n:#*]*[.!]")  # a line of prose behind it
 _BLANK_LINES = re.compile(r"\n{2,}")
 
 
@@ -251,7 +252,12 @@ def _by_ordinal(text: str, marks: Sequence[Mark]) -> tuple[str, ...]:
     if not marks:
         return ()
     ends = [mark.start for mark in marks[1:]] + [len(text)]
-    return _tidy([text[mark.end : end] for mark, end in zip(marks, ends, strict=True)])
+    parts = [text[mark.end : end] for mark, end in zip(marks, ends, strict=True)]
+    last = parts[-1].strip()
+    if len(parts) > 1 and text[marks[0].start] in "(123456789" and not any(map(_BLANK_LINES.search, parts[:-1])):
+        item, _, after = last.partition("\n\n")
+        parts[-1:] = [item, after] if _AFTER_LIST.fullmatch(after) and closing_start(last) == len(last) else [last]
+    return _tidy(parts)
 
 
 def _calculating(text: str) -> tuple[str, ...]:

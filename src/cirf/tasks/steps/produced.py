@@ -33,7 +33,9 @@ _LABEL = re.compile(  # a number in front of a colon: "Day 1: ...", "divide by 2
     r"\$?\d[\d,]*(?:\.\d+)?\s?(?=:(?:[\s*]|$))"
     r"|(?:^[^\w\n]*|\(|\b(?:from|by|using|per|to|with|in)\s)(?:the\s)?(?:clue|rule|premise|statement|fact|condition|constraint|hint|equation)s?"
     r"\s\(?\d+\)?(?:(?:,\s|\sand\s)\(?\d+\)?)*"
-    r"|\b(?:alpha|beta|gamma|type|stage|grade|phase|class|group|level)\s\d+(?=\s[a-z])",
+    r"|\b(?:alpha|beta|gamma|type|stage|grade|phase|class|group|level)\s\d+(?=\s[a-z])"
+    r"|\b(?:equation|formula|eq\.|figure|fig\.|theorem|lemma|(?-i:Table|Section|Chapter|Appendix))\s\(?\d+\)?"  # "See Table 2"
+    r"|(?:^|(?<=[.!?]\s))(?:case|box|line|row|column|item|statement)\s\(?\d+\)?(?=\s(?!is\sthe\b)[a-z])",  # "Case 1 is so"
     re.I | re.M,
 )
 _JUDGED = re.compile(  # a statement about a number: "91 is not prime"
@@ -48,6 +50,23 @@ _NEGATIVE = re.compile(
     re.I,
 )
 _SMALL_LETTER = re.compile(r"\W*[a-z]\W")
+_SUPPOSES = re.compile(  # "Let's say it is iron", "What if it were gold"
+    r"\W*(?:(?:so|now|but|and|then|next|first|instead|alternatively|okay|ok|well),?\s+){0,3}(?:(?:let['’]?s|let\sus|we)\s+)?"
+    r"(?:(?:first|now|can|could)\s+)?(?:suppose|assume|imagine|consider|presume|pretend|what\sif|(?<!we\s)say)\b(?!\W*(?:yes|no)\b)",
+    re.I,
+)
+_IF = re.compile(r"\W*(?:(?:but|and|so|now|then),?\s)?(?:if|unless|assuming|supposing|were)\s[^,.\n]*", re.I)
+_REPLIES = re.compile(r"\W*(?:yes|no)[,.!]", re.I)
+_BY_WHOM = re.compile(
+    r"(\bby\s(?:the\s)?[A-Z][^\W\d_][^\s,;()]*(?:\s[^\s,;()\d]+){0,4}?)\s(?:in\s(?:1\d|20)\d\d\b|\((?:1\d|20)\d\d\))"
+)
+_COMPARES_TIMES = re.compile(
+    r"\b(?:when|years?|dates?|long|first|last|earli\w+|later?|old\w*|young\w*|new\w*|before|after|century)\b", re.I
+)
+_ARROW = re.compile(r"\s?(?:[-=]+>|[→⇒])\s?")
+_GIVES_ONE = re.compile(
+    r"[0-9)%]\s?(?:[-=]+>|[→⇒])\s(?:[a-z]{2,12}\s){1,2}(?:is\s|of\s|=\s)?(?P<number>-?[0-9][0-9,.]*)(?:\s[a-z]+)?[.!]?\s*\Z"
+)
 
 
 def produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
@@ -57,7 +76,7 @@ def produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
     2. The number that it works out: ``24`` in ``48 / 2 = 24 km/h, so the answer is A.``, for that is what a model needs first.
     3. An equation that has no value yet, ``850+705+X=820*3``, or a comparison: ``3x>9``, ``Raj > Eve``.
     4. What it concludes with: a letter, *yes* or *no*, an answer in words.
-    5. The name of an unknown: ``X`` in ``Let X be the weight``. A date that is not known yet.
+    5. A date that is not known yet.
     6. A number that it says in words: ``3`` in ``which leaves 3``.
     7. The side of a coin, where the question is about one.
     8. What it says something is: ``8`` in ``The greatest common divisor is 8.``
@@ -67,7 +86,9 @@ def produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
 
     A step that names the side of the coin and answers too has the side. A number in front of a colon is a label (``Day 1:``),
     and one of which something is said (``91 is not prime``) is no result where the question asks for *yes* or *no*. A step that
-    says what the answer is, or in a problem with a text for an answer singles something out, has no state.
+    says what the answer is, or in a problem with a text for an answer singles something out, has no state. A sentence
+    that supposes something (``Suppose it is iron``) or asks has no result in words, and one that names an unknown (``Let x be the
+    weight``) none but a sum of it, such as ``x+5``.
 
     An amount such as ``24 km/h`` is a number, and the letter of the option that reads so only where the step says outright that
     it is the answer. Where the answer is negative, ``a loss of 3`` is ``-3``.
@@ -90,38 +111,69 @@ def _produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
         if "e" in found and (worth := number_value(found)) is not None and worth == number_value(problem.answer):
             return problem.answer
         return problem.answer if expected in (found.replace(" ", ""), re.split("(?<![<>])=", found)[-1]) else found
-    outright = answers = bool(anchors(segment))
+    told, asserted = _asserted(segment, choices)
+    outright = answers = bool(anchors(asserted))
     coin = _COIN.search(problem.question) is not None
     if choices and len(problem.answer) == 1:
-        found = option_named(segment, choices if outright else worded(choices))
+        found = _sole_option(asserted, choices) or option_named(asserted, choices if outright else worded(choices))
+        answers = answers or (CONCLUDES.match(asserted) is not None and len(_named(plain_step(asserted), choices)) > 1)
     elif number is None:
-        found = concluded(segment, problem, previous)
+        found = concluded(asserted, problem, previous)
         if found and coin:
-            found = coin_state(_ANSWER_TO.sub("", segment), problem, ()) or found
-        found = found or ("" if outright else option_named(segment, worded(choices)) if choices else "")
-        answers = answers or (not judges(problem) and _SINGLES_OUT.search(plain_step(segment)) is not None)
+            found = coin_state(_ANSWER_TO.sub("", asserted), problem, ()) or found
+        found = found or ("" if outright else option_named(asserted, worded(choices)) if choices else "")
+        answers = answers or (not judges(problem) and _SINGLES_OUT.search(plain_step(asserted)) is not None)
     else:
         outright = False  # the answer is what is calculated
-    summary = _LABEL.sub(lambda label: label["lead"] or "", segment)
+    unknown = introduced(told)
+    summary = "" if unknown else _LABEL.sub(lambda label: label["lead"] or "", told)
+    summary = summary if _COMPARES_TIMES.search(problem.question) else _BY_WHOM.sub(r"\1", summary)
     summary = bare if numbers_in(bare := _ASIDE.sub("", summary)) else summary
     *_, after = _SO.split(summary) if numbers_in(summary) else [summary]
     judged = number is None and _JUDGED.search(plain(segment)) is not None
+    supposed = asserted != told
+    sum_left = unworked(told, (*previous, unknown))
     return (
         found
-        or introduced(segment)
-        or ("" if outright else dated(segment, problem, previous))
+        or ("" if outright else dated(told, problem, previous))
         or ("" if outright or judged else in_words(summary, previous, as_written))
         or (coin_state(segment, problem, previous) if coin else "")
         or (next(filter(None, row.groups())).strip() if (row := _TABLE_ROW.search(segment)) else "")
         or ("" if outright or judged else named_value(summary, as_written))
         or ("" if judged else first_stated(summary, numbers_in(problem.question, *previous), as_written))
-        or unworked(segment, previous)
-        or ("" if answers or numbers_in(after) or UNREAD in plain_numbers(segment) else state(after, problem, previous))
+        or (sum_left if not unknown or re.search("[A-Za-z]", sum_left) else "")
+        or (
+            ""
+            if answers or supposed or numbers_in(after if told == segment else segment) or UNREAD in plain_numbers(segment)
+            else state(after, problem, previous)
+        )
     )
+
+
+def _asserted(segment: str, choices: tuple[str, ...]) -> tuple[str, str]:
+    """A step without the sentences that ask; and also without those that suppose something (*let's say*, *if* or a question with
+    an option) and what follows from them, up to a conclusion."""
+    sentences = BETWEEN_SENTENCES.split(segment)
+    told, said, supposed = [], [], False
+    for sentence in sentences:
+        asks = sentence.rstrip("*\"'”’) ").endswith("?")
+        given = _IF.match(sentence)
+        if not asks:
+            told.append(sentence)
+        if _SUPPOSES.match(sentence) or ((asks or given) and _named(given[0] if given else sentence, worded(choices))):
+            supposed = True
+            continue
+        supposed = supposed and not _REPLIES.match(sentence)
+        if not asks and (not supposed or CONCLUDES.match(sentence) or anchors(sentence)):
+            said.append(sentence)
+    whole = len(sentences)
+    return segment if len(told) == whole else "\n".join(told), segment if len(said) == whole else "\n".join(said)
 
 
 def _worked_out(segment: str, answer: str, as_written: bool) -> str:
     """What a step works out: before it is rounded, if that is the answer."""
+    if (given := _GIVES_ONE.search(segment[-_NEAR:])) and (value := numbers_in(given["number"])):  # "= 0 → gcd 42."
+        return number_text(value.pop())
     exact, rounded, _ = segment.rpartition("≈")  # "= 1/6 ≈ 0.167"
     return answer if rounded and written_out(exact, as_written) == answer else written_out(segment, as_written)
 
@@ -159,7 +211,14 @@ _CLOSED_SETS: Mapping[str, AnswerKind] = {
     **dict.fromkeys(("True", "False"), "truth"),
     **dict.fromkeys(("valid", "invalid"), "validity"),
 }
-_RIGHT_SIDE = re.compile(r"(?:=|[<>]\s?\S+\sis)\s(yes|no|true|false|valid|invalid)\W*\Z", re.I)
+_RIGHT_SIDE = re.compile(
+    r"(?:=|[<>]\s?\S+\sis|(?:[-=]>|[→⇒])(?:\s(?:the\s)?answer(?:\sis)?)?|\bi(?:['’]d|\swould)\ssay):?\s"
+    r"(yes|no|true|false|valid|invalid)\W*\Z",
+    re.I,
+)
+_RIGHT = re.compile(
+    r"(\b(?:statement|conclusion|claim|assertion)\s(?:is|was|must\sbe))\s(?:(right|correct)|wrong|incorrect)\b", re.I
+)
 _SO = re.compile(r"[,;] (?:and )?(?:so|therefore|thus|hence) ", re.I)
 _LONG = 9  # words
 _OTHERWISE = re.compile(
@@ -182,7 +241,8 @@ def concluded(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
         said = parse_answer(kind or "text", segment) or ""
         return said if kind else problem.answer if said and _is_answer(said, problem.answer) else ""
     if kind:
-        for sentence in reversed(BETWEEN_SENTENCES.split(plain_step(segment))):
+        text = _RIGHT.sub(lambda match: f"{match[1]} {'true' if match[2] else 'false'}", plain_step(segment))
+        for sentence in reversed(BETWEEN_SENTENCES.split(text)):
             if right := _RIGHT_SIDE.search(sentence):  # "not False = True"
                 return parse_answer(kind, right[1]) or ""
             *_, said = _SO.split(sentence)  # "It follows, so the argument is valid."
@@ -197,12 +257,15 @@ def concluded(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
     named = re.compile(whole_words(f"(?:{spelt})(?:s|es)?", problem.answer), re.I) if problem.answer.strip() else None
     sentences = BETWEEN_SENTENCES.split(plain_step(segment).strip())
     for sentence in reversed(sentences):
-        if named is not None and (CONCLUDES.match(sentence) or _SINGLES_OUT.search(sentence)) and named.search(sentence):
+        *_, said = _SO.split(sentence)
+        concludes = said != sentence or CONCLUDES.match(sentence) or _SINGLES_OUT.search(sentence)
+        if named is not None and concludes and named.search(said):
             return problem.answer
     amount = numbers_in(problem.answer) - numbers_in(problem.question)  # of "280 km", which "It drives 280 km." restates
     if amount and numbers_in(sentences[-1]) == amount and named is not None and named.search(sentences[-1]):
         return problem.answer
-    ends = (sentences[-1][verb.end() :] for verb in _IS_SO.finditer(sentences[-1]))  # "The day after Monday is Tuesday."
+    verbs = [*_IS_SO.finditer(sentences[-1]), *[*_ARROW.finditer(sentences[-1])][-1:]]
+    ends = (sentences[-1][verb.end() :] for verb in verbs)  # "The day after Monday is Tuesday."
     return problem.answer if named and any(len(end.split()) < _LONG and _is_answer(end, problem.answer) for end in ends) else ""
 
 
@@ -242,6 +305,30 @@ _LETTER_JUDGED = re.compile(  # "C is ruled out", "B (COX) fits"
 )
 _DIFFERENCE = re.compile(r"\W*[A-Za-z]\s+-\s+[$(]*(?:[0-9]|[A-Za-z]\b)")  # "B - 5 = 7" is no option
 
+_FUNCTION_WORD = re.compile(
+    r"\s*(?:an?|all|and|any|are|as|at|both|but|by|can|down|few|for|from|i[nst]?|left|many|march|may|more|most|none|no|off?|on|one|or"
+    r"|out|over|right|so|some|the|to|under|up|was|well|will|with)\s*",
+    re.I,
+)
+_BEFORE_CHOICE = re.compile(
+    r"(?:\A|[.!?:\n]\s?|(?:\b(?:so|thus|hence|therefore|is|are|be|was|answer|say)\b,?|[→⇒>])\s)[\"'“‘(*]*\Z", re.I
+)
+_AFTER_CHOICE = re.compile(r"[\"'”’)*]*\s?(?:[.,;:!]|$)", re.M)
+_SETTLES = re.compile(  # "Hence, C is the answer", "That points to B.", "only C is consistent", "Thus (b)."
+    r"(?:\b(?:so|thus|hence|therefore|consequently|(?:that|this|which)\s(?:leaves|gives)|left\swith|points\sto|only)\b[,:]?\s+"
+    r"(?:only\s+)?|^[^\w\n]*answer\s|(?:[a-z]:|[-=]>|[→⇒])\s(?=\(?[A-Z]\)?[.!]?$)|选项)"
+    r"(?:(?:option|choice|answer)\s+)?(?:(?-i:([A-Z]))(?![A-Za-z'’])|\(([A-Za-z])\))(?:\s\([^()\n]{1,60}\))?"
+    r"(?=\s?(?:[.;!:]?\s*$|[.;!:]\s|正确)|\s(?:remains?|works|fits|as\s(?:the|our|my)\b|(?:is|must\sbe)\s(?:the\s)?(?:only\s)?"
+    r"(?:right|correct|answer|best|consistent|possible|left|valid)\b))",
+    re.I | re.M,
+)
+_LEAVES = re.compile(
+    r"\b(?:(?:that|this|which)\sleaves|left\swith)\s(?:us\swith\s)?(?:only\s|just\s)?(?:the\s|an?\s)?[\"'“‘(]*\Z", re.I
+)
+_TAKES_BACK = re.compile(r"[.!?]\s+(?:but|however|wait|actually)\b", re.I)
+_LISTED = re.compile(r",?\s(?:and|or)\b|,\s\w+(?:,|\s(?:and|or)\b)")
+_NEAR = 40  # characters
+
 _CONDITION = re.compile(r"(?:(?<=[:;.,]\s)|^)(?:if|when|whenever|unless|although|while)\s[^,.\n]*,", re.I | re.M)
 
 
@@ -265,13 +352,29 @@ def option_at_front(segment: str, problem: Problem) -> str:
 def option_named(segment: str, choices: tuple[str, ...]) -> str:
     """The letter of the option that a step begins with, settles on or names alone."""
     text = plain_step(segment)
-    named = mentions(text, choices)
+    named = _named(text, choices)
+    others = len(named) < len(mentions(text, choices))
+    back = max((match.start() for match in _TAKES_BACK.finditer(text)), default=-1)
+    settled = [ord((match[1] or match[2]).upper()) - 65 for match in _SETTLES.finditer(text) if match.start() > back]
+    settled += [
+        index
+        for start, end, index in named
+        if _LEAVES.search(text[max(0, start - _NEAR) : start]) and not _LISTED.match(text, end)
+    ]
+    if settled and settled[-1] < len(choices) and not anchors(segment):
+        return chr(65 + settled[-1])
+    if not anchors(segment):
+        left = {index for *_, index in named}
+        lone = (not _FUNCTION_WORD.fullmatch(choice) or index in left for index, choice in enumerate(choices))
+        choices = tuple(choice if kept else "" for choice, kept in zip(choices, lone, strict=True))
     if named and not text[: named[0][0]].strip(" \"'“‘(-*"):  # the step begins with an option's text
         joined = len(named) > 1 and (
             re.fullmatch(r"\W*(?:and|or|nor|und|oder|et|ou|y|o|e|и|или)?\W*", text[named[0][1] : named[1][0]]) or PAIR.match(text)
         )
         return "" if joined and named[1][2] != named[0][2] else chr(65 + named[0][2])
-    if not (anchors(segment) or CONCLUDES.search(text) or _SINGLES_OUT.search(text)):  # "duress voids it" does not choose "void"
+    if others and not any(map(CONCLUDES.match, BETWEEN_SENTENCES.split(text))):  # "It excludes iron and both"
+        named, choices = [], ("",) * len(choices)
+    elif not (anchors(segment) or CONCLUDES.search(text) or _SINGLES_OUT.search(text)):  # "duress voids it" chooses no "void"
         conditions = [match.span() for match in _CONDITION.finditer(text)]
         named = [
             (start, end, index)
@@ -286,6 +389,28 @@ def option_named(segment: str, choices: tuple[str, ...]) -> str:
         return concluded
     indices = {index for _, _, index in named}
     return chr(65 + indices.pop()) if len(indices) == 1 else ""
+
+
+def _named(text: str, choices: tuple[str, ...]) -> list[tuple[int, int, int]]:
+    """The places of options' texts, without those of a common word that does not stand alone: ``no`` in ``There is no rule.``"""
+    return [
+        (start, end, index)
+        for start, end, index in mentions(text, choices)
+        if not _FUNCTION_WORD.fullmatch(choices[index])
+        or (
+            _AFTER_CHOICE.match(text, end)
+            and (_BEFORE_CHOICE.search(text[max(0, start - _NEAR) : start]) or CONCLUDES.match(text))
+        )
+    ]
+
+
+def _sole_option(segment: str, choices: tuple[str, ...]) -> str:
+    """The letter of the option whose text alone a step concludes with: of ``40 km/h`` in ``So 40 km/h.``"""
+    text = plain_step(segment).strip()
+    lead = CONCLUDES.match(text)
+    said = normalise_text(text[lead.end() :].strip(" ,:.!")) if lead else ""
+    found = [index for index, choice in enumerate(choices) if said and normalise_text(choice) == said]
+    return chr(65 + found[0]) if len(found) == 1 else ""
 
 
 def worded(choices: tuple[str, ...]) -> tuple[str, ...]:

@@ -62,13 +62,13 @@ _REPORTS = re.compile(  # "The passage also says that ..."
 _CLAUSE = re.compile(r"[;:]\s|,?\s(?:so|but|therefore|thus|hence|which means)(?: that)?\s|,\s(?:and\s)?|\sand\s(?=now\s)", re.I)
 _PREMISE = re.compile(r",?\s(?:so|therefore|thus|hence)(?: that)?\s")
 _NOTHING = re.compile(r"\W*(?:nothing|nobody|none|neither|no\s|whether\b|issue:)", re.I)  # is something: it says what is not so
-_FACING = re.compile(r"\bfac(?:es|ing)\s(?:(?:now|due)\s)?((?:north|south|east|west)(?:[- ]?(?:east|west))?)\W*$", re.I)
+_FACING = re.compile(r"\bfac(?:es?|ing)\s(?:(?:now|due)\s)?((?:north|south|east|west)(?:[- ]?(?:east|west))?)\W*$", re.I)
 _ASIDE = re.compile(
     r"\s(?:who|whose|whom|which|where|when|that(?=\s(?:is|are|was|were|has|have|had|can|could|do|does|did|will|would|took)\b))\s.*",
     re.I,
 )
 _SAYS_WHAT = re.compile(
-    r"""(?<=[\w"”'’)])\s(?:
+    r"""(?<=[\w"”'’)])(?<!\bthe)\s(?:
     (?P<copula>(?:must|will|has|have|had)\s(?:still\s)?(?:be|been)|is|are|was|were|becomes?|became|remains?|stays?
         |turn(?:s|ed)?(?:\s(?:it|them))?(?:\s(?:in)?to)?(?!\s[^.,;]{1,40}\s(?:in)?to\s))
     |(?:(?:chang|switch|mov|turn|convert|transform)(?:es?|ed|s)|goes|went|gives?|gave|swaps?|brings?|takes?)\b[^.,;]{0,40}?\s(?:in)?to
@@ -88,13 +88,13 @@ _FILLERS = re.compile(
     re.I,
 )
 _BY = re.compile(
-    r"(?!(?:dis)?satisfied|pleased)(?:[a-z]+ed|made|born|built|held|written|given|led|found)\s(?:as|after|by(?!\s[a-z]+ing\s)|from|into|of|to|with)\s"
+    r"(?!(?:dis)?satisfied|pleased)(?:[a-z]+ed|made|born|built|held|written|given|led|found|taken|won|chosen|drawn)\s(?:as|after|by(?!\s[a-z]+ing\s)|from|into|of|to|with)\s"
     r"|(?:located|situated|born|held|set|found|based|placed|kept|stored|hidden)\s(?:in|on|at)\s",
     re.I,
 )
 _ENDS = re.compile(
     r"[,;:()\n\"“”]|\s-\s|\s(?:too|as well|together|who|which|that|where|when|whose|how|what|because|since|while|after|before"
-    r"|until|at the|unless|if|as|but|so|than|rather"
+    r"|until|at the|unless|if|as|but|so|than|rather|and not"
     r"|due|during|without|through|such|like|therefore|thus|hence|now|again|anymore|afterwards|at first|including)(?=\W|$)"
     r"|(?<!ly)\s(?:[a-z]{3,}ed|used|held|made|dealt|built|known|born|found|set|written|worn|done)(?=\s(?:in|by|for|from|on|to|with|at|of"
     r"|up|around|as|out|between)\s|\W*$)|(?<!ly)\s[a-z]{3,}ing(?=\s(?:in|the|an?|at|on|of|from|with|by|two|three|about)\s)",
@@ -105,7 +105,7 @@ _EMPTY = re.compile(
     r"(?:it|this|that|these|those|there|one|some|many|something|someone|able|not|no|likely|(?-i:true|false)|in|at|of|for|to|with|so|as|case|what"
     r"|how|why|part|type|example|way|same|different|thing|things|here|he|she|they|we|you|i|possible|used|said|words?|need|also|only"
     r"|all|none|both|each|more|less|answer|one of|result|subject|series|order|question|correct|right|wrong|choice|option|lot"
-    r"|either|neither|well|home|to have .*)",
+    r"|either|neither|well|home|each other|one another|to have .*)",
     re.I,
 )
 PAIR = re.compile(  # "Nia is before Ava", "the order has Nia before Ava", "Bo came ahead of Cy"
@@ -130,14 +130,19 @@ _SAYS_LITTLE = re.compile(  # alone
     r"|other|another|both|together|because|if|than|then|when|where|who|whom|whose|while"
 )
 _WORD = re.compile(r"[^\W_]+")
+_SUM = re.compile(r"[√^=]|\b(?:plus|minus)\b")
 _ITEM = r"[\"“'‘]?(?!(?:it|they|he|she|we|you|so|but|which|who)\b)[\w'’-]+(?: [\w'’-]+)?[\"”'’]?"
-_PRONOUN = re.compile(r"\s(?:it|he|she|they|we|you|i|this|that|there|one)\Z", re.I)
+_PRONOUN = re.compile(r"\s(?:it|he|she|they|we|you|i|this|that|there|one)\Z|\b(?:it|he|she|they|we|you|i)['’](?:d|ll)\Z", re.I)
+_ABOUT = re.compile(r"\s(?:mentions?|concerns?|requires?|refers)\b", re.I)  # who does so tells nothing
 _LACKS = re.compile(r"(?:\b(?:not|never|no longer|cannot)|n['’]t)(?:\s(?:even|really|actually|yet|also))?\s?\Z", re.I)
 _DEFINITE = re.compile(r"\W*(?:the|its|his|her|their)\s", re.I)  # "the city is Oslo"
 _SERIES = re.compile(  # "Ann > Bo > Cy", "red, white and blue"
-    rf"({_ITEM}(?:\s?[<>→]\s?{_ITEM})+|{_ITEM}(?:, {_ITEM})+(?:,? and {_ITEM})|{_ITEM}(?:, {_ITEM}){{2,}})[.!]?", re.I
+    rf"(?!(?-i:[a-z]{{3,}})\s?-?[>→])"  # no lower case: "met → yes" is a conclusion
+    rf"({_ITEM}(?:\s?[<>→]\s?{_ITEM})+|{_ITEM}(?:, {_ITEM})+(?:,? and {_ITEM})|{_ITEM}(?:, {_ITEM}){{2,}})[.!]?",
+    re.I,
 )
 _LABELLED = re.compile(  # "Reversed: t, a, c"
+    r"(?!(?:To )?[Ff]ind\b|Wanted\b|Needed\b|Asked\b)"
     rf"[A-Z][\w'’-]*(?: [\w'’-]+){{0,3}}: ({_ITEM}(?:, {_ITEM}){{2,9}}(?:,? and {_ITEM})?|[\w'’-]+)[.!]?"
 )
 _QUOTED = re.compile(
@@ -186,7 +191,7 @@ def state(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
                 about = "" if _QUANTIFIED.match(clause) else _subject(clause[: match.start()])
                 found = (
                     ""
-                    if _EMPTY.fullmatch(about) or _PRONOUN.search(about)
+                    if _EMPTY.fullmatch(about) or _PRONOUN.search(about) or _ABOUT.match(match[0])
                     else about
                     if about and not _is_known(about, known)
                     else found
@@ -228,9 +233,9 @@ def _short_phrase(words: str) -> str:
         words = left
     if not _fits(words):
         words = re.split(r"\s(?:and|or)\s", words)[0]
-    while not _fits(words) and " " in words:
+    while not _fits(words) and " " in words and not re.match(r"no\s", words):  # "no rule against an appeal"
         words = words.partition(" ")[2]
-    return "" if not _fits(words) or _EMPTY.fullmatch(words) or _says_little(words) or re.search("[√^=]", words) else words
+    return "" if not _fits(words) or _EMPTY.fullmatch(words) or _says_little(words) or _SUM.search(words) else words
 
 
 def _says_little(words: str) -> bool:
