@@ -256,14 +256,14 @@ def test_long_rows_raise_what_would_drop_them(tmp_path: Path) -> None:
     assert recipe.finetune.max_length > 1024 and "the longest row" in reason(text, "max_length")
 
 
-def test_steps_of_thinking_are_embedded_by_their_first_words(tmp_path: Path) -> None:
+def test_steps_of_thinking_are_embedded_by_their_first_words_and_keep_all_values_used(tmp_path: Path) -> None:
     thinking = "Okay, {0} pens are there and one comes. " + "Wait, let me count them again, slowly and with care. " * 20
     said = [(f"{n} + 1?", thinking.format(n) + f"So it is {n + 1}.", str(n + 1)) for n in range(30)]
     rows = [dict(zip(("question", "rationale", "answer"), each, strict=True)) for each in said]
     text, recipe = init(tinyrun.write_jsonl(tmp_path / "mine.jsonl", rows), "--model", NO_MODEL)
-    assert recipe.embeddings.words == 4 and "30 by function" in text
+    assert recipe.embeddings.words == 4 and recipe.results.values == "used" and "30 by function" in text
     _, recipe = init(tinyrun.write_jsonl(tmp_path / "short.jsonl", tinyrun.sums(100)), "--model", NO_MODEL)
-    assert recipe.embeddings.words == "all"
+    assert recipe.embeddings.words == "all" and recipe.results.values == "last"
 
 
 def test_names_of_files_become_names_of_folders() -> None:

@@ -85,7 +85,7 @@ def test_a_sum_of_an_unknown_that_a_step_before_it_names_is_a_result(problems) -
     task = Task(name="sums", title="Sums", summary="", answer="number", rule=produced)
     segments = ("Let x be the number of pens.", "She has x - 2 left.", "He has 3x pens.", "One weighs 5y grams.")
     steps = [Steps("sums/train/a", 0, "line", segments)]
-    assert write_results(steps, problems, {"sums": task}, schema.Results()) == [("", "x-2", "3x", "")]
+    assert write_results(steps, problems, {"sums": task}, schema.Results()) == [("x", "x-2", "3x", "")]
 
 
 def test_the_rule_sees_earlier_results(problems) -> None:
@@ -169,7 +169,7 @@ def test_the_keys_mean_the_same_for_options() -> None:
     def written(**keys) -> tuple[str, ...]:
         return write_results(steps, [problem], {"picks": task}, schema.Results(**({"working": "drop"} | keys)))[0]
 
-    assert written() == ("", "40+35+X=30*4", "120", "16", "48", "A")
-    assert written(working="keep") == ("", "40+35+X=30*4", "75+X=120", "2*8=16", "45+3=48", "A")
+    assert written() == ("X", "40+35+X=30*4", "120", "16", "48", "A")
+    assert written(working="keep") == ("X", "40+35+X=30*4", "75+X=120", "2*8=16", "45+3=48", "A")
     assert written(units="keep")[3:] == ("16 g", "48 g", "A")
     assert written(values="used")[3:] == ("45, 16", "48", "A")

@@ -172,7 +172,7 @@ def segments(facts: Facts) -> list[Choice]:
 def embeddings(facts: Facts) -> list[Choice]:
     """The parts of a step that are not embedded, so that its token encodes its function."""
     chosen = []
-    if facts.found.rules.get("function", 0) > facts.found.usable / 2:
+    if _thinks(facts):
         chosen.append(Choice("embeddings.words", OPENING_WORDS, "the first words show what a step does: wait, let me check"))
     if facts.kind != "option":
         return chosen
@@ -190,12 +190,22 @@ def codebook(steps: int, guessed: bool = False) -> Choice:
 
 
 def results(facts: Facts) -> list[Choice]:
+    chosen = []
+    if _thinks(facts):
+        chosen.append(Choice("results.values", "used", "a step of thinking may calculate several values that later ones use"))
     share = f"{facts.found.calculated:.0%} of the steps calculate"
     if facts.found.calculated < CALCULATING:
-        return [
-            Choice("results.by", "rule", f"read from the steps by rule; {1 - facts.found.share_results_empty:.0%} have a result")
-        ]
-    return [Choice("results.working", "keep", f"{share}, and a small model calculates better if it writes 48/2=24 than 24")]
+        why = f"read from the steps by rule; {1 - facts.found.share_results_empty:.0%} have a result"
+        return [Choice("results.by", "rule", why), *chosen]
+    return [
+        *chosen,
+        Choice("results.working", "keep", f"{share}, and a small model calculates better if it writes 48/2=24 than 24"),
+    ]
+
+
+def _thinks(facts: Facts) -> bool:
+    """Whether most rationales are cut by function."""
+    return facts.found.rules.get("function", 0) > facts.found.usable / 2
 
 
 def suited(section: Finetune, rows: int) -> Finetune:

@@ -24,7 +24,7 @@ from cirf.store.row_files import read_row_file
 from cirf.tasks.parsing.anchors import anchors
 from cirf.tasks.parsing.answers import number_value
 from cirf.tasks.parsing.numeric import written_powers
-from cirf.tasks.steps import answer_named, introduced, left_side, numbers_in, strip_annotations, worked_out
+from cirf.tasks.steps import answer_named, left_side, numbers_in, strip_annotations, worked_out
 from cirf.tasks.steps.calculations import numbers_used
 from cirf.tasks.task import Task
 from cirf.text.discourse import function_of
@@ -61,21 +61,19 @@ class RuleWriter:
         other rationales the last step has the answer where it names it and works out nothing."""
         segments = tuple(map(with_points, steps.segments)) if task.decimal_commas else steps.segments
         results: list[str] = []
-        known: list[str] = []  # to later steps: results, and unknowns that steps name
         for index, segment in enumerate(segments):
             several = index == 0 and steps.rule == "option" and option_starts(segment, len(problem.choices or ()))
             concludes = worked_out(segment) or anchors(segment) or function_of(segment) == "conclude"
             silent = several or (steps.rule == "function" and not concludes)
-            result = "" if silent else task.result(steps.segments[index], problem, tuple(known))
+            result = "" if silent else task.result(steps.segments[index], problem, tuple(results))
             again = steps.rule == "function" and result == next(filter(None, reversed(results)), "")
             results.append("" if again else result)
-            known.append(results[-1] or ("" if silent else introduced(segment)))
         if results and steps.rule != "function" and _SAYS_LITTLE.fullmatch(results[-1]) and not worked_out(segments[-1]):
             results[-1] = answer_named(segments[-1], problem) or results[-1]
-        asked = task.in_our_notation(problem).question
+        known = task.in_our_notation(problem).question
         listed = [result.split(", ") for result in results]  # the numbers that a result lists, else the result
         each = [[result] if None in map(number_value, parts) else parts for result, parts in zip(results, listed, strict=True)]
-        values = _used(segments, each, asked) if self.used else each
+        values = _used(segments, each, known) if self.used else each
         return tuple(self._text(row, segment) for row, segment in zip(values, segments, strict=True))
 
     def _text(self, values: Sequence[str], segment: str) -> str:

@@ -85,7 +85,7 @@ class Planner:
         recipe = self.recipe
         learning = {"trains": lineage.trains(recipe), "answering": [origin.methods for origin in lineage.origins(recipe)]}
         drawn = keys.problems(recipe) | self.seed | self.rules | learning
-        problems = self._add("problems", drawn, problem_files(recipe) | lineage.lineage_files(recipe), data.problems, version=9)
+        problems = self._add("problems", drawn, problem_files(recipe) | lineage.lineage_files(recipe), data.problems, version=10)
         self.steps["problems"] = StagePart(problems, ("train.jsonl", "validation.jsonl"))
         self.answering["problems"] = StagePart(problems, ("test/",))
 
@@ -97,15 +97,15 @@ class Planner:
             asking |= {"segments": keys.segments(self.recipe), "template": teacher_prompt(self.recipe)}
             found["teacher"] = self._add("teacher", asking, learnt, data.teacher, version=2)
         gathered = section.model_dump(exclude={"teacher"}) | self.rules
-        rationales = self._add("rationales", gathered, found, data.rationales, version=6)
+        rationales = self._add("rationales", gathered, found, data.rationales, version=7)
         cut = keys.segments(self.recipe) | keys.drawing(self.recipe) | keys.left_out_scores(self.recipe)
-        self.steps["segments"] = self._add("segments", cut, learnt | {"rationales": rationales}, data.segments, version=8)
+        self.steps["segments"] = self._add("segments", cut, learnt | {"rationales": rationales}, data.segments, version=9)
 
     def _results(self) -> None:
         written = keys.results(self.recipe) | self.rules
         if self.recipe.results.by == "llm":
             written |= self.seed | {"writer": keys.asking(self.recipe.results.writer), "template": writer_prompt(self.recipe)}
-        version = 8 if self.recipe.results.by == "llm" or self.recipe.results.values == "used" else 7
+        version = 9 if self.recipe.results.by == "llm" or self.recipe.results.values == "used" else 8
         self._add("results", written, self.steps | result_files(self.recipe), data.results, version=version)
 
     def _codebooks(self) -> dict[int, StagePlan]:

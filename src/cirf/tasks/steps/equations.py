@@ -19,8 +19,8 @@ _SIGNS = {"×": "*", "·": "*", "÷": "/"}
 _FUNCTIONS = frozenset(("sin", "cos", "tan", "log", "ln", "sqrt", "of"))
 _GOES_ON = re.compile(r"\s*(?:[a-z]+\s+){0,2}(?:[+*/×÷·^-]|times\b|plus\b|minus\b|of\b|divided\b)", re.I)
 _LET = re.compile(
-    r"\b(?:let|call|suppose|assume|say)\b[^.;=\n]{0,120}?(?:\b(?P<first>[A-Zb-z])(?=\s(?:be|denote|represent|stand|equal)s?\b|\s?=\s[A-Za-z]{2})"
-    r"|\b(?:be|by|is)\s(?P<last>[A-Za-z])(?![\w'’])(?!(?<=[ai])\s(?!and\b)[a-z]+\s))",
+    r"\b(?:let|call|suppose|assume|say)\b[^.;=\n]{0,120}?(?:(?<!['’])\b(?P<first>[A-Zb-z])(?=\s(?:be|denote|represent|stand|equal)s?\b|\s?=\s[A-Za-z]{2})"
+    r"|\b(?:be|by|is)\s(?P<last>[A-Za-z])(?![\w'’])(?!(?<=[ai])\s(?!and\b)[a-z]+))",
     re.I,
 )
 _MOST_BESIDE = 4

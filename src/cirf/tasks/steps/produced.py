@@ -76,7 +76,7 @@ def produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
     2. The number that it works out: ``24`` in ``48 / 2 = 24 km/h, so the answer is A.``, for that is what a model needs first.
     3. An equation that has no value yet, ``850+705+X=820*3``, or a comparison: ``3x>9``, ``Raj > Eve``.
     4. What it concludes with: a letter, *yes* or *no*, an answer in words.
-    5. A date that is not known yet.
+    5. A date that is not known yet. The name of an unknown: ``X`` in ``Let X be the weight``, or a sum of it, such as ``X+5``.
     6. A number that it says in words: ``3`` in ``which leaves 3``.
     7. The side of a coin, where the question is about one.
     8. What it says something is: ``8`` in ``The greatest common divisor is 8.``
@@ -87,8 +87,7 @@ def produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
     A step that names the side of the coin and answers too has the side. A number in front of a colon is a label (``Day 1:``),
     and one of which something is said (``91 is not prime``) is no result where the question asks for *yes* or *no*. A step that
     says what the answer is, or in a problem with a text for an answer singles something out, has no state. A sentence
-    that supposes something (``Suppose it is iron``) or asks has no result in words, and one that names an unknown (``Let x be the
-    weight``) none but a sum of it, such as ``x+5``.
+    that supposes something (``Suppose it is iron``) or asks has no result in words.
 
     An amount such as ``24 km/h`` is a number, and the letter of the option that reads so only where the step says outright that
     it is the answer. Where the answer is negative, ``a loss of 3`` is ``-3``.
@@ -141,7 +140,7 @@ def _produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
         or (next(filter(None, row.groups())).strip() if (row := _TABLE_ROW.search(segment)) else "")
         or ("" if outright or judged else named_value(summary, as_written))
         or ("" if judged else first_stated(summary, numbers_in(problem.question, *previous), as_written))
-        or (sum_left if not unknown or re.search("[A-Za-z]", sum_left) else "")
+        or (sum_left if not unknown or re.search("[A-Za-z]", sum_left) else unknown)
         or (
             ""
             if answers or supposed or numbers_in(after if told == segment else segment) or UNREAD in plain_numbers(segment)
