@@ -1073,6 +1073,26 @@ FEW_PROSE = few_rows(
     "One training each (another `cirf_full` than above); n = 200, Wilson intervals, McNemar's exact test, bold: p < 0.05.",
 )
 
+LONG_PROSE = of("sft_cot", "long-thinking-cpu/keep-last-1")
+LONG_THINKING = Table(
+    "long-thinking",
+    "taught",
+    {
+        "accuracy, %": accuracy(("train",)),
+        "tokens": tokens(("train",)),
+        "− whole thinking": less(("train",), LONG_PROSE),
+    },
+    [
+        Line("thinking as prose", LONG_PROSE),
+        Line("the same, `redundant: drop`", of("sft_cot", "long-thinking-cpu/drop-last-1")),
+        Line("functional traces, `values: used`", of("cirf_full", "long-thinking-cpu/keep-used-1")),
+        Line("the same, `redundant: drop`", of("cirf_full", "long-thinking-cpu/drop-used-1")),
+        Line("functional traces, `values: last`", of("cirf_full", "long-thinking-cpu/keep-last-1")),
+        Line("the same, `redundant: drop`", of("cirf_full", "long-thinking-cpu/drop-last-1")),
+    ],
+    "135M, 272 training rows, one training each; n = 500, Wilson intervals, McNemar's exact test, bold: p < 0.05.",
+)
+
 
 def reward_line(seed: int, start: str, variant: str) -> Line:
     run = f"reward-cpu/seed-{seed}"
@@ -1293,6 +1313,9 @@ BOTH = ("cirf_full_calculator", "terse_calculator")
 SUMS = "made-sums"
 SUM_SEEDS = tuple(f"sums-cpu/seed-{seed}" for seed in (2, 3, 4, 5))
 FOUR_SEEDS = of("cirf_full", *SUM_SEEDS), of("terse", *SUM_SEEDS)
+BARE = tuple(f"sums-values-cpu/seed-{seed}" for seed in (2, 3, 4, 5))
+BARE_SEEDS = of("cirf_full", *BARE), of("terse", *BARE)
+BARE_SINGLE = of("single", *BARE)
 USES = Table(
     "uses",
     "question",
@@ -1311,6 +1334,17 @@ USES = Table(
         ),
         other_use("", "the same, four other seeds *", lambda: over_seeds(*FOUR_SEEDS), "2,000; 4", "not significant"),
         other_use("", "the same, by training", lambda: by_training(CHAIN)(pair(*FOUR_SEEDS)), "4 trainings", "not significant"),
+        other_use(
+            "",
+            "synthetic sums, bare values as results *",
+            *(lambda: over_seeds(*BARE_SEEDS), "2,000; 4", "tokens better"),
+        ),
+        other_use("", "the same, by training", lambda: by_training(CHAIN)(pair(*BARE_SEEDS)), "4 trainings", "not significant"),
+        other_use(
+            "",
+            "the same, `cirf_full` − `single` *, by training",
+            *(lambda: by_training(CHAIN)(pair(BARE_SEEDS[0], BARE_SINGLE)), "4 trainings", "codes help"),
+        ),
         use("", "1,500 rows", CIRF, TERSE, FIVE, "3 and 1", "a gain above 0.1 is excluded"),
         other_use("", "9,450 rows; 1.5B", "", "", "not measured"),
         other_use(
@@ -1592,6 +1626,6 @@ TABLES = (
     *(HELPS, USES, SCORES, CASCADE, VOTES, DIAGNOSES, CODES),
     *(GPU_SEEDS, GPU_PAIRS, AGAINST_PROSE, MACHINES, RATES, VALUE_TABLE, VARIED, TOKEN_LOSS, TOKEN_START),
     *(LATENT, BASELINE_TABLE, CODEBOOK, VARIANTS, scaled(), OUT_OF_DOMAIN, COST),
-    *(FEW_ROWS, FEW_TEXT, FEW_PROSE, REWARD, REWARD_CONTROLS),
+    *(FEW_ROWS, FEW_TEXT, FEW_PROSE, LONG_THINKING, REWARD, REWARD_CONTROLS),
     *FIGURE_TABLES,
 )
