@@ -1336,13 +1336,13 @@ USES = Table(
         other_use("", "the same, by training", lambda: by_training(CHAIN)(pair(*FOUR_SEEDS)), "4 trainings", "not significant"),
         other_use(
             "",
-            "synthetic sums, bare values as results *",
+            "sums, bare values *",
             *(lambda: over_seeds(*BARE_SEEDS), "2,000; 4", "tokens better"),
         ),
         other_use("", "the same, by training", lambda: by_training(CHAIN)(pair(*BARE_SEEDS)), "4 trainings", "not significant"),
         other_use(
             "",
-            "the same, `cirf_full` − `single` *, by training",
+            "`cirf_full` − `single` *, by training",
             *(lambda: by_training(CHAIN)(pair(BARE_SEEDS[0], BARE_SINGLE)), "4 trainings", "codes help"),
         ),
         use("", "1,500 rows", CIRF, TERSE, FIVE, "3 and 1", "a gain above 0.1 is excluded"),
