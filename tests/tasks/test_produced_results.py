@@ -475,6 +475,7 @@ def test_a_sign_may_be_in_words(step: str, result: str, answer: str) -> None:
         ("If we forgot the tax we'd get 30.", ""),
         ("It would be 10 if both ends counted.", ""),
         ("Most people say 8.", ""),
+        ("The tempting answer is 100 minutes. But let's be careful here.", ""),
         ("Most people get 9.", "9"),
         ("He would need 5 + 3 = 8 boxes.", "8"),
         ("91 = 7 × 13, so it has divisors other than 1 and itself.", "91=7*13"),

@@ -149,8 +149,9 @@ _DENIED = re.compile(
     r"|\b(?:other\sthan|except(?:\sfor)?|besides|apart\sfrom|(?:is|are|was|be)\s(?:below|above|under))\s$|[0-9)]\($",
     re.I,
 )
+ASKS = re.compile(r"\?[\s\"'”’)*]{0,3}\Z")
 _REJECTED = re.compile(  # of a sentence: what it calculates is not so
-    r"\?[\s\"')*]{0,3}$|\b(?:wrongly|incorrectly|mistakenly|by\smistake|common\s(?:mistake|error)|misread|tempt(?:ed|ing)|forg[eo]t"
+    r"\b(?:wrongly|incorrectly|mistakenly|by\smistake|common\s(?:mistake|error)|misread|tempt(?:ed|ing)|forg[eo]t"
     r"|would\shave\sbeen|(?:most|many|some)\s(?:people|students)\s(?:would|will|say|answer|think|guess)|first\sthought)\b"
     r"|\bwould\sbe\b[^.\n]*\sif\b",
     re.I,
@@ -171,7 +172,7 @@ def asserted(segment: str) -> str:
         return text
     starts = [0, *(gap.end() for gap in BETWEEN_SENTENCES.finditer(text))]
     sentences = [text[start:end] for start, end in zip(starts, [*starts[1:], len(text)], strict=True)]
-    return "".join(sentence for sentence in sentences if _REJECTED.search(sentence.rstrip()) is None)
+    return "".join(each for each in sentences if not (ASKS.search(each.rstrip()) or _REJECTED.search(each)))
 
 
 def numbers_in(*texts: str) -> set[Fraction]:

@@ -12,7 +12,9 @@ from cirf.records import AnswerKind, Problem
 from cirf.tasks.parsing.answers import anchors, equal_answers, mentions, normalise_text, number_value, parse_answer
 from cirf.tasks.parsing.texts import COPULA
 from cirf.tasks.steps.calculations import (
+    ASKS,
     CONCLUDES,
+    asserted,
     first_stated,
     in_words,
     named_value,
@@ -110,18 +112,18 @@ def _produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
         if "e" in found and (worth := number_value(found)) is not None and worth == number_value(problem.answer):
             return problem.answer
         return problem.answer if expected in (found.replace(" ", ""), re.split("(?<![<>])=", found)[-1]) else found
-    told, asserted = _asserted(segment, choices)
-    outright = answers = bool(anchors(asserted))
+    told, sure = asserted(segment), _unsupposed(segment, choices)
+    outright = answers = bool(anchors(sure))
     coin = _COIN.search(problem.question) is not None
     if choices and len(problem.answer) == 1:
-        found = _sole_option(asserted, choices) or option_named(asserted, choices if outright else worded(choices))
-        answers = answers or (CONCLUDES.match(asserted) is not None and len(_named(plain_step(asserted), choices)) > 1)
+        found = _sole_option(sure, choices) or option_named(sure, choices if outright else worded(choices))
+        answers = answers or (CONCLUDES.match(sure) is not None and len(_named(plain_step(sure), choices)) > 1)
     elif number is None:
-        found = concluded(asserted, problem, previous)
+        found = concluded(sure, problem, previous)
         if found and coin:
-            found = coin_state(_ANSWER_TO.sub("", asserted), problem, ()) or found
-        found = found or ("" if outright else option_named(asserted, worded(choices)) if choices else "")
-        answers = answers or (not judges(problem) and _SINGLES_OUT.search(plain_step(asserted)) is not None)
+            found = coin_state(_ANSWER_TO.sub("", sure), problem, ()) or found
+        found = found or ("" if outright else option_named(sure, worded(choices)) if choices else "")
+        answers = answers or (not judges(problem) and _SINGLES_OUT.search(plain_step(sure)) is not None)
     else:
         outright = False  # the answer is what is calculated
     unknown = introduced(told)
@@ -130,7 +132,7 @@ def _produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
     summary = bare if numbers_in(bare := _ASIDE.sub("", summary)) else summary
     *_, after = _SO.split(summary) if numbers_in(summary) else [summary]
     judged = number is None and _JUDGED.search(plain(segment)) is not None
-    supposed = asserted != told
+    supposed = sure.split() != told.split()
     sum_left = unworked(told, (*previous, unknown))
     return (
         found
@@ -149,24 +151,20 @@ def _produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
     )
 
 
-def _asserted(segment: str, choices: tuple[str, ...]) -> tuple[str, str]:
-    """A step without the sentences that ask; and also without those that suppose something (*let's say*, *if* or a question with
-    an option) and what follows from them, up to a conclusion."""
+def _unsupposed(segment: str, choices: tuple[str, ...]) -> str:
+    """A step without the sentences that ask, and without those that suppose something (*let's say*, *if* or a question with an
+    option) and what follows from them, up to a conclusion."""
     sentences = BETWEEN_SENTENCES.split(segment)
-    told, said, supposed = [], [], False
+    kept, supposed = [], False
     for sentence in sentences:
-        asks = sentence.rstrip("*\"'”’) ").endswith("?")
-        given = _IF.match(sentence)
-        if not asks:
-            told.append(sentence)
+        asks, given = ASKS.search(sentence.rstrip()) is not None, _IF.match(sentence)
         if _SUPPOSES.match(sentence) or ((asks or given) and _named(given[0] if given else sentence, worded(choices))):
             supposed = True
             continue
         supposed = supposed and not _REPLIES.match(sentence)
         if not asks and (not supposed or CONCLUDES.match(sentence) or anchors(sentence)):
-            said.append(sentence)
-    whole = len(sentences)
-    return segment if len(told) == whole else "\n".join(told), segment if len(said) == whole else "\n".join(said)
+            kept.append(sentence)
+    return segment if len(kept) == len(sentences) else "\n".join(kept)
 
 
 def _worked_out(segment: str, answer: str, as_written: bool) -> str:
