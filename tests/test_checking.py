@@ -276,13 +276,15 @@ def test_steps_without_results_are_noted(tmp_path: Path) -> None:
     ]
     silent = tinyrun.write_jsonl(tmp_path / "silent.jsonl", rows)
     (note,) = checked(silent)["notes"]
-    assert note.startswith("jsonl: 100% of the steps have no result")
+    assert note.startswith("jsonl: 100% of the steps have no result") and "results.by=llm" in note
     assert checked(silent, "--set", "results.by=none")["notes"] == []
     said = tinyrun.write_jsonl(
         tmp_path / "said.jsonl", [row | {"rationale": "Step 1: Look at it.\nStep 2: So yes."} for row in rows]
     )
     found = checked(said)
-    assert found["total"]["share_results_empty"] == 0.5 and found["notes"] == []
+    assert found["total"]["share_results_empty"] == 0.5 and found["notes"][0].startswith("jsonl: 50% of the steps have no result")
+    short = tinyrun.write_jsonl(tmp_path / "short.jsonl", [row | {"rationale": "It is odd, so yes."} for row in rows])
+    assert any("most rationales are cut into one step" in note for note in checked(short)["notes"])
 
 
 def test_a_table_name_that_is_no_file_name_is_refused_at_once(workshop: tinyrun.Workshop, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ def snapshot(model: str, revision: str | None = None, progress: Progress = SILEN
     ``revision`` is a branch, a tag or a commit (``None``: the main branch). A hub that does not answer is tried once; then the
     cache is used. Raises ``CirfError`` if neither gives the model."""
     from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError
 
     try:
         with without_bars(), progress.task(f"fetching {model}", total=None, unit=""):
@@ -26,9 +27,10 @@ def snapshot(model: str, revision: str | None = None, progress: Progress = SILEN
     except Exception as error:  # errors of the hub, its client library or the system have no common base class
         name = f"{model} at {revision}" if revision else model
         reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(". ")
+        refused = isinstance(error, HfHubHTTPError)
         raise CirfError(
-            f"{name}: the hub refuses it ({reason}) and it is not in the cache; check the id and the revision,"
-            " or name a folder that holds the model"
+            f"{name}: {'the hub refuses it' if refused else 'the hub cannot be reached'} ({reason}) and it is not in the cache; "
+            f"{'check the id and the revision' if refused else 'check the network'}, or name a folder that holds the model"
         ) from None
 
 

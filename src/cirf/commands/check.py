@@ -43,8 +43,11 @@ from cirf.tasks.steps.calculations import numbers_named
 from cirf.tasks.task import Task, with_options
 from cirf.text.numerals import with_points
 
-_MOSTLY_EMPTY = 0.8
+_OFTEN_EMPTY = 0.5
 _FEW_UNREAD = 0.02
+_ONE_STEP = 1.5
+"""Steps a row, on average, below which most rationales are a single one."""
+
 _LITTLE = 1.5
 """The ratio of rationale tokens to trace tokens below which little is saved."""
 
@@ -172,9 +175,16 @@ def _notes(made: dict[str, Any], recipe: Recipe) -> list[str]:
             notes.append(
                 f"{name}: numbers have decimal commas, so 1.350,5 is read as 1350.5, and results and answers are written that way"
             )
-        if row["usable"] and row["share_results_empty"] > _MOSTLY_EMPTY and recipe.results.by != "none":
-            share = f"{row['share_results_empty']:.0%} of the steps have no result"
-            notes.append(f"{name}: {share}, so a trace says little; write in each step what it finds, or set results.by=file")
+        if row["usable"] and row["share_results_empty"] >= _OFTEN_EMPTY and recipe.results.by != "none":
+            notes.append(
+                f"{name}: {row['share_results_empty']:.0%} of the steps have no result, so a trace says little; write in each step "
+                "what it finds, set results.by=llm or results.by=file, or compare with direct_sft"
+            )
+        if row["usable"] and row["steps"]["mean"] < _ONE_STEP:
+            notes.append(
+                f"{name}: most rationales are cut into one step; number their steps or write one a line (segments.by), "
+                "or compare with direct_sft"
+            )
         if row["unread"] > _FEW_UNREAD * row["problems"]:
             written = "1.996,25" if row["decimal_commas"] else "1,996.25"
             notes.append(

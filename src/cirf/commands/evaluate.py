@@ -90,6 +90,8 @@ def _recipe(options: EvaluateOptions) -> tuple[Recipe, AnsweringModel]:
     recipe = model.recipe
     if options.tasks:
         recipe = _with_tasks(recipe, options.tasks)
+    elif not model.tasks and not options.model.startswith("bundled:") and not user_path(options.model).exists():
+        raise CirfError(f"{options.model}: no such folder; for a model of the hub name tasks, such as --tasks gsm8k,svamp")
     elif not model.tasks:
         raise CirfError("--tasks: name tasks, such as --tasks gsm8k,svamp (see `cirf tasks`)")
     if model.run is None:
