@@ -305,3 +305,10 @@ def test_the_notebook_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     names: dict[str, object] = {}
     exec(compile(whole.replace("epochs=60", "epochs=2"), "pipeline.ipynb", "exec"), names)
     assert len(names["history"].losses) == 2  # type: ignore[attr-defined]
+
+
+def test_the_pictures_name_the_methods_of_the_readme() -> None:
+    named = set(re.findall(r"^\| `(\w+)`:", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE))
+    assert named
+    for page in ("compare-in.svg", "compare-out.svg"):
+        assert set(re.findall(r"font-weight: 700[^>]*>([^<]+)<", (ROOT / "docs" / page).read_text(encoding="utf-8"))) == named

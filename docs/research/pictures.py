@@ -1,8 +1,8 @@
 """A picture of accuracy against generated tokens, as in the documentation: the means of the tasks trained on, or of the others.
 
-    python -m docs.research.pictures RUN FILE.svg [--domain in|out] [--without METHOD ...]
+    python -m docs.research.pictures RUN FILE.svg [--domain in|out] [--without METHOD ...] [--named METHOD ...]
 
-RUN is a run or its archive.
+RUN is a run or its archive. ``--named``: the methods to name, in place of those on the front.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("file", type=Path)
     parser.add_argument("--domain", choices=("in", "out"), default="in")
     parser.add_argument("--without", nargs="+", default=[], metavar="METHOD")
+    parser.add_argument("--named", nargs="+", default=[], metavar="METHOD")
     asked = parser.parse_args(arguments)
     found = domain_points(open_run_of(asked.run), asked.domain)
     points, _ = on_same_questions([point for point in found if point["kind"] not in asked.without and point["tokens"]])
     mark_fronts(points)
-    svg = picture(points, "", "tokens", size=WIDE)
+    svg = picture(points, "", "tokens", size=WIDE, named=asked.named)
     write_atomic(asked.file, svg.replace("<svg", '<svg style="background:#fff"', 1) + "\n")
 
 

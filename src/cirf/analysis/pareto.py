@@ -246,13 +246,22 @@ def _theirs(row: Mapping[str, Any], source: Source) -> dict[str, Any]:
     }
 
 
-def picture(points: Sequence[Point], title: str, cost: str, row: Sequence[Point] = (), size: PictureSize = HALF) -> str:
+def picture(
+    points: Sequence[Point],
+    title: str,
+    cost: str,
+    row: Sequence[Point] = (),
+    size: PictureSize = HALF,
+    named: Sequence[str] = (),
+) -> str:
     """Points with their intervals, the front as a line: up and to the left is better. ``row``: points of all pictures in the same
-    row, whose cost axis it shares."""
+    row, whose cost axis it shares. ``named``: the methods to name, by their ids, in place of those on the front."""
     spots = [_spot(point, cost) for point in points]
     description = f"Accuracy against {COSTS[cost]}{title and f', {title}'}. {'; '.join(spot.description for spot in spots)}"
     name = f"{'beside-' if row else ''}{file_name(title)}-{cost}"
     labels = (COSTS[cost], "accuracy, mean of tasks, %")
+    if named:
+        spots = [spot._replace(title=spot.method if (at := spot.method in named) else "", named=at) for spot in spots]
     span = [point[cost] for point in row if point[cost]]
     heading = shorten(title, 2 * LONGEST)
     return draw(spots, name, labels, description, title=heading, unit=UNITS[cost], size=size, span=span)

@@ -177,8 +177,8 @@ def _notes(made: dict[str, Any], recipe: Recipe) -> list[str]:
             )
         if row["usable"] and row["share_results_empty"] >= _OFTEN_EMPTY and recipe.results.by != "none":
             notes.append(
-                f"{name}: {row['share_results_empty']:.0%} of the steps have no result, so a trace says little; write in each step "
-                "what it finds, set results.by=llm or results.by=file, or compare with direct_sft"
+                f"{name}: {row['share_results_empty']:.0%} of the steps have no result, so a trace says little; write in each "
+                "step what it finds, set results.by=llm or results.by=file, or compare with direct_sft"
             )
         if row["usable"] and row["steps"]["mean"] < _ONE_STEP:
             notes.append(
