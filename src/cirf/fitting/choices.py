@@ -105,9 +105,6 @@ LEARNING_RATES = ((300_000_000, 4e-4), (1_000_000_000, 2e-4), (4_000_000_000, 1e
 
 LEARNING_RATE_ELSE, LEARNING_RATE_UNKNOWN = 5e-5, 1e-4
 
-RANK = 32
-"""Of the adapters, whose scale is twice that."""
-
 FEW_UPDATES, STEADY_BETA2 = 1_000, 0.95
 """Below this many updates Adam's second moment decays faster: the default remembers more updates than there are."""
 
@@ -237,7 +234,6 @@ def finetune(rows: int, parameters: int | None, model: str, room: Room | None = 
         size = f"for {in_words(parameters)} parameters; smaller models take a higher one"
     chosen = [
         Choice("finetune.adaptation", "lora", "adapters need a fraction of the memory; they are merged into the saved model"),
-        Choice("finetune.lora", {"rank": RANK, "alpha": 2 * RANK}, "learns faster than the paper's 128 and 32 in few updates"),
         Choice("finetune.epochs", "auto", f"{rows:,} rows: {made.passes:g} passes, {made.updates:,} updates"),
         Choice("finetune.batch_size", batch, f"rows a forward pass; {small}"),
         Choice(

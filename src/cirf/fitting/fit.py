@@ -17,7 +17,7 @@ from cirf.fitting.cost import Room, in_hours, in_words, operations, speed, train
 from cirf.fitting.facts import Facts, look
 from cirf.rationales.check import CountTokens, TaskCheck, check
 from cirf.recipe.load import parse
-from cirf.recipe.schema import NAME, Backbone, Finetune, Lora, Recipe
+from cirf.recipe.schema import NAME, Backbone, Finetune, Recipe
 from cirf.recipe.yaml import scalar
 from cirf.tasks import resolve
 from cirf.tasks.loading.load import load_problems
@@ -90,7 +90,7 @@ def fit(recipe: Recipe, sizes: Mapping[str, int] | None, count: CountTokens, exa
 
 def _needed(backbone: Backbone, sizes: Mapping[str, int], question: int, target: int, batch: int) -> float:
     """Bytes of a training with ``batch`` rows a forward pass, of so many tokens of the longest question and target."""
-    section = Finetune(batch_size=batch, lora=Lora(rank=choices.RANK))
+    section = Finetune(batch_size=batch)
     return training_memory(backbone, section, sizes, question + target, target)
 
 
