@@ -4,7 +4,10 @@ from cirf import __version__
 
 project = "cirf"
 release = __version__
-extensions = ["myst_parser"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+default_role = "literal"  # `name` in a docstring
 myst_heading_anchors = 4  # the anchors of headings are those of code hosts
 html_theme = "furo"
 html_title = f"cirf {release}"

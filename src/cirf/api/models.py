@@ -136,7 +136,7 @@ def train(
             weight (of a model in float32) in place of adapters, and so on.
 
     Returns:
-        The model, merged and plain, and its `History`: ``losses`` holds the loss of every update, ``validation`` those on the
+        The model, merged and plain, and its `History`, where ``losses`` holds the loss of every update, ``validation`` those on the
         held-out rows.
 
     Raises:
@@ -216,7 +216,7 @@ def evaluate(
             ``scores.json``; the same call resumes from what is there. ``None``: nothing is kept.
 
     Returns:
-        A `Score`: ``accuracy``, its 95 % ``interval``, mean ``tokens`` an answer, and the shares ``truncated`` and ``unparsed``.
+        A `Score` with ``accuracy``, its 95 % ``interval``, mean ``tokens`` an answer, and the shares ``truncated`` and ``unparsed``.
 
     Raises:
         CirfError: as `generate`, and for a row that does not fit.

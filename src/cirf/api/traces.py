@@ -144,7 +144,7 @@ def cut_rationales(rationales: Iterable[str | Row], **segments: Any) -> list[lis
         **segments: keys of the recipe's ``segments``, such as ``by="sentence"`` or ``minimum=2``.
 
     Returns:
-        The steps of each rationale, in order; none for one that does not fit. Calculator notes (``<<48/2=24>>``) stay in:
+        The steps of each rationale, in order; none for one that does not fit. Calculator notes (``<<48/2=24>>``) stay in;
         `write_traces` reads them and `embed_steps` leaves them out.
 
     Raises:

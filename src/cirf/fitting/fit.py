@@ -131,7 +131,7 @@ def _problems(facts: Facts, recipe: Recipe, parameters: int | None) -> list[Choi
     tested = choices.test_share(facts.rows)
     chosen = [
         Choice("name", name, "from the file's name; the run is in runs/NAME"),
-        Choice("methods", choices.METHODS, "functional tokens; prose, the accuracy to reach; bare answers, the accuracy to beat"),
+        Choice("methods", choices.METHODS, choices.WHY_THESE),
         Choice("backbone.model", recipe.backbone.model, size),
     ]
     if recipe.problems.data is not None:
