@@ -1,9 +1,10 @@
 """The tables of figures whose answers were not kept: what a command printed once, in ``results/figures.json``.
 
-An entry of the file has the name of its table, the ``command`` that printed it or its ``setup``, the ``machine`` where it is
-known, the number ``n`` of questions (or one for each benchmark), and ``rows``. Counts (``right``, ``well_formed``, ...) are of
-``n``: one number, one a seed, or one a benchmark. Accuracies and their intervals are computed from them. ``interval`` is that of
-a paired difference in points, which counts alone do not give.
+An entry of the file has the name of its table, or a topic of sentences (`told`); the ``command`` that printed it or its
+``setup``; the ``machine`` where it is known; the number ``n`` of questions (or one for each benchmark); and ``rows``, or figures
+of its own. Counts (``right``, ``well_formed``, ...) are of ``n``: one number, one a seed or method, or one a benchmark.
+Accuracies and their intervals are computed from them. ``interval`` is that of a paired difference in points, which counts alone
+do not give; ``more`` is how many more the first has right, where only that is known.
 """
 
 from __future__ import annotations
@@ -35,9 +36,37 @@ def figures() -> dict[str, Any]:
 
 
 def rows(table: str) -> list[dict[str, Any]]:
-    """The rows of an entry, each with what is the same for all, such as the number of questions."""
+    """The rows of an entry, each with what is the same for all, such as the number of questions; or the entry itself."""
     found = figures()[table]
-    return [{**found, **row} for row in found["rows"]]
+    return [{**found, **row} for row in found.get("rows", [{}])]
+
+
+def row(table: str, label: str = "") -> dict[str, Any]:
+    """The row of an entry with a label."""
+    return next(one for one in rows(table) if one.get("label", "") == label)
+
+
+def told(table: str, words: str, label: str = "") -> Callable[[], str]:
+    """Words filled with the figures of a row, and with what `derived` computes of them."""
+    return lambda: words.format(**row(table, label), **derived(row(table, label)))
+
+
+def derived(found: Row) -> dict[str, Any]:
+    """Of a pair the accuracies in ``percent``, and ``less``, their difference with its interval."""
+    if "interval" not in found:
+        return {}
+    low, high = found["interval"]
+    strong = found.get("significant", low * high > 0)
+    if "auroc" in found:
+        return {"less": area_bounds(found["auroc"], low, high, strong)}
+    right, n = found.get("right", (found.get("more", 0), 0)), found["n"]
+    less = bounds((right[0] - right[1]) / n, low / 100, high / 100, strong=strong)
+    return {"percent": [f"{100 * count / n:.1f}" for count in right], "less": less, "apart": less.partition(" ")[0].strip("*+-")}
+
+
+def area_bounds(value: float, low: float, high: float, strong: bool) -> str:
+    """A difference in AUROC with its interval."""
+    return f"**{value:.2f}** [{low:.2f}, {high:.2f}]" if strong else f"{value:.2f} [{low:.2f}, {high:.2f}]"
 
 
 def printed(table: str, head: str, columns: Mapping[str, Show], caption: str) -> Table:
@@ -144,13 +173,20 @@ FORM = printed(
     },
     f"{KEPT} Bold: the default.",
 )
+
+
+def always(row: Row) -> str:
+    """What the commonest answer alone would have, in percent, where it is known."""
+    return f" {100 * row['always'] / row['n']:.1f}" if "always" in row else ""
+
+
 FEW_ROWS_KINDS = printed(
     "few-rows-kinds",
     "backbone",
     {
         "300 rows of": number("data"),
         "method": number("method"),
-        "accuracy, %": lambda row: "; ".join([accuracy(row), *([row["note"]] if "note" in row else [])]),
+        "accuracy, %": lambda row: "; ".join([accuracy(row), *([row["note"] + always(row)] if "note" in row else [])]),
         "tokens": number("tokens"),
         "well-formed, %": percent("well_formed"),
     },
@@ -259,19 +295,14 @@ COSTS_OF_TRAINING = printed(
 )
 
 
-def states(label: str) -> dict[str, Any]:
-    """A row of the table of states, of which archives have the accuracy alone."""
-    return next(row for row in rows("states") if row["label"] == label)
-
-
 def wrong_states(label: str) -> str:
-    """How many states are wrong, in each run."""
-    row = states(label)
-    return ", ".join(f"{wrong} of {all_}" for wrong, all_ in zip(row["wrong"], row["states"], strict=True))
+    """How many states are wrong, in each run. Archives have the accuracy alone."""
+    found = row("states", label)
+    return ", ".join(f"{wrong} of {all_}" for wrong, all_ in zip(found["wrong"], found["states"], strict=True))
 
 
 def correct_traces(label: str) -> str:
-    return number("correct")(states(label))
+    return number("correct")(row("states", label))
 
 
 FIGURE_TABLES = (

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from docs.research import over_runs, uses
-from docs.research.figure_specs import FIGURE_TABLES, correct_traces, wrong_states
+from docs.research.figure_specs import FIGURE_TABLES, always, area_bounds, correct_traces, figures, row, rows, told, wrong_states
 from docs.research.over_runs import answers, archived, training
 from docs.research.recorded import read
 from docs.research.result_tables import (
@@ -23,6 +23,7 @@ from docs.research.result_tables import (
     Table,
     Tasks,
     Trained,
+    Words,
     accuracy,
     average,
     bounds,
@@ -38,6 +39,7 @@ from docs.research.result_tables import (
     rate,
     seconds,
     share,
+    shares,
     text,
     tokens,
     tokens_share,
@@ -45,8 +47,13 @@ from docs.research.result_tables import (
     trial,
     validation,
 )
+from scipy.stats import spearmanr
 
-from cirf.statistics import Comparison, compare
+from cirf.analysis import scaling_law
+from cirf.analysis.source import Source, read_codes
+from cirf.commands.analyze import open_runs
+from cirf.export.archive import answer_key
+from cirf.statistics import Comparison, compare, holm
 
 FIVE: Tasks = ("gsm8k", "svamp", "multiarith", "coin_flip", "commonsense_qa")
 OTHERS: Tasks = ("math500", "bbh", "strategyqa", "scienceqa")
@@ -140,14 +147,33 @@ def loss(one: Trained, key: str = "") -> str:
     return f"{found['numbers'][key] if key else found['validation'][-1][1]:{'.2f' if key else '.3f'}}"
 
 
+def asked_of(one: Trained, tasks: Tasks = FIVE) -> int:
+    """The number of questions."""
+    return len(shares(one, tasks))
+
+
+def written(one: Trained, *tasks: str) -> list[Any]:
+    """The first training's answers, with their functional tokens and answer keys."""
+    return [found for task in tasks for found in archived(one.folders[0]).answers(one.key)[task]]
+
+
+def lengths(one: Trained, *tasks: str) -> list[int]:
+    """How many functional tokens each answer has."""
+    return [len(read_codes(found["output"])) for found in written(one, *tasks)]
+
+
+def millions(key: str, style: str) -> str:
+    return f"{training(of(key).folders[0], key)['numbers']['trainable_parameters'] / 1e6:{style}}"
+
+
 COUNTED = (
     "n = 610 in-domain ({five} over three seeds), {others} out-of-domain; McNemar's exact or the sign-flip test, not corrected."
 )
 
 
-def findings(title: str, head: str, column: str, rows: Mapping[str, str | Callable[[], str]], caption: str = COUNTED) -> Table:
+def findings(title: str, head: str, column: str, said: Mapping[str, Words], caption: str = COUNTED) -> Table:
     """A table of sentences, in which the numbers are those of the archives."""
-    return Table(title, head, {column: text()}, [Line(label, CIRF, texts=(words,)) for label, words in rows.items()], caption)
+    return Table(title, head, {column: text()}, [Line(label, CIRF, texts=(words,)) for label, words in said.items()], caption)
 
 
 CIRF, SUBJECTS, TERSE_SUBJECTS = (of(key, *SEEDS) for key in ("cirf_full", "cirf_subjects", "terse_subjects"))
@@ -391,7 +417,8 @@ TARGETS = findings(
         ),
         "at least 0.85 of prose accuracy with at most 1/5 of its tokens": lambda: (
             f"Met by `cirf_subjects` in every seed. Undecided for `cirf_full`: {share(FIVE, PROSE)(Line('', CIRF))}; "
-            f"{share(FIVE, of('sft_cot', *GPU[:2]))(Line('', of('cirf_full', *GPU[:2])))} with 2.6 times the questions. "
+            f"{share(FIVE, of('sft_cot', *GPU[:2]))(Line('', of('cirf_full', *GPU[:2])))} with "
+            f"{asked_of(of('sft_cot', *GPU[:2])) / asked_of(PROSE):.1f} times the questions. "
             f"Missed with bare values: {share(FIVE, PROSE)(Line('', VALUED))}"
         ),
         "`cirf_fast` and `cirf_faster` on the Pareto front of accuracy and tokens": (
@@ -402,6 +429,19 @@ TARGETS = findings(
         ),
     },
 )
+
+
+def leads(key: str) -> str:
+    """How far prose leads on questions unlike those of training, and on all."""
+    prose, other = row("near", "sft_cot"), row("near", key)
+    return f"{100 * (prose['right'] - other['right']) / prose['n']:.1f} instead of {apart(of(key), PROSE)}"
+
+
+def tried(run: str, learning_rate: float) -> float:
+    """The validation loss of prose's short training."""
+    return float(archived(ROOT / "results" / run).trials[PROSE.key][str(learning_rate)])
+
+
 AGAINST = findings(
     "against",
     "finding",
@@ -415,22 +455,35 @@ AGAINST = findings(
         "subjects": "better in every seed; the whole gain is Coin Flip",
         "seeds of `cirf_full`": lambda: (
             f"the third − the second: {gap(of('cirf_full', SEEDS[2]), of('cirf_full', SEEDS[1]))}; "
-            "97 of its 100 Coin Flip traces end after two of four people"
+            f"{lengths(of('cirf_full', SEEDS[2]), 'coin_flip').count(3)} of its {asked_of(of('cirf_full', SEEDS[2]), COIN)} Coin "
+            "Flip traces end after two of four people"
         ),
         "`token_skip`": lambda: (
             f"{apart(of('token_skip'), PROSE)} below prose with {tokens_share(FIVE, PROSE)(line('token_skip'))} of its tokens. "
-            f"{count(of('token_skip'), FIVE, 'truncated')} of 610 answers run to the limit. Against `cirf_full`, which has a "
-            f"quarter of its tokens, {verdict(of('token_skip'), CIRF)}: better on Coin Flip "
+            f"{count(of('token_skip'), FIVE, 'truncated')} of {asked_of(of('token_skip'))} answers run to the limit. Against "
+            f"`cirf_full`, which has a quarter of its tokens, {verdict(of('token_skip'), CIRF)}: better on Coin Flip "
             f"({plus(of('token_skip'), CIRF, COIN)}), worse on MultiArith ({plus(of('token_skip'), CIRF, ('multiarith',))})"
         ),
         "parity is a mean of gains and losses": "without CommonsenseQA prose is ahead (table above)",
-        "training questions similar to test questions": (
-            "77 of 610 share 13 words in a row. Without them prose leads `cirf_subjects` by 1.5 instead of 0.5 and `cirf_full` "
-            "by 8.1 instead of 6.4 (`docs.research.near`; from a run: archives keep no questions)"
+        "training questions similar to test questions": lambda: (
+            f"{asked_of(PROSE) - figures()['near']['n']} of {asked_of(PROSE)} share 13 words in a row. Without them prose leads "
+            f"`cirf_subjects` by {leads('cirf_subjects')} and `cirf_full` by {leads('cirf_full')} (`docs.research.near`; from a "
+            "run: archives keep no questions)"
         ),
-        "prose may be undertrained": "at 4e-4 its short trial is 0.010 nats lower; a full training was not made",
+        "prose may be undertrained": lambda: (
+            f"at 4e-4 its short trial is {tried(COMPARE, 2e-4) - tried('compare-rates-qwen2.5-0.5b', 4e-4):.3f} nats lower; a "
+            "full training was not made"
+        ),
     },
 )
+
+
+def lettered(key: str, letters: str) -> int:
+    """How many answers on CommonsenseQA are one of the letters."""
+    found = written(of(key), "commonsense_qa")
+    return sum(one["answer_key"] in [answer_key(one["id"], letter) for letter in letters] for one in found)
+
+
 QUESTIONS = findings(
     "control-questions",
     "question",
@@ -443,8 +496,9 @@ QUESTIONS = findings(
             "Not in-domain (`single`, `shuffled`). Out-of-domain random codes are "
             f"{apart(of('shuffled'), CIRF, OTHERS)} lower, one training"
         ),
-        "Do codes do more than count steps?": (
-            "Not overall (`ordinal`). It answers B or C to 106 of 120 CommonsenseQA questions, which is chance there"
+        "Do codes do more than count steps?": lambda: (
+            f"Not overall (`ordinal`). It answers B or C to {lettered('ordinal', 'BC')} of "
+            f"{asked_of(of('ordinal'), ('commonsense_qa',))} CommonsenseQA questions, which is chance there"
         ),
         "Do tokens without results help?": lambda: (
             f"No: `cirf_bare` − `direct_sft` is {gap(of('cirf_bare'), DIRECT)} in-domain and "
@@ -514,10 +568,12 @@ OUTSIDE = findings(
         ),
         "`token_skip`": lambda: (
             f"{apart(of('token_skip'), DIRECT, OTHERS)} below `direct_sft`: "
-            f"{count(of('token_skip'), OTHERS, 'truncated')} of 204 answers are truncated, 110 of them loops"
+            f"{count(of('token_skip'), OTHERS, 'truncated')} of {asked_of(of('token_skip'), OTHERS)} answers are "
+            f"truncated, {figures()['loops']['loops']} of them loops"
         ),
         "one training says little": lambda: (
-            f"`cirf_full` has {percent_each(OTHERS)(Line('', CIRF))} % by seed; of 50 answers on StrategyQA "
+            f"`cirf_full` has {percent_each(OTHERS)(Line('', CIRF))} % by seed; of {asked_of(CIRF, ('strategyqa',))} answers on "
+            "StrategyQA "
             f"{', '.join(str(count(of('cirf_full', run), ('strategyqa',), 'unparsed')) for run in SEEDS)} are neither yes nor no"
         ),
         "pruned traces": lambda: (
@@ -726,7 +782,9 @@ SELF_FINDINGS = findings(
             f"its rows without tokens are {apart(of('self_results', SELF), of('terse', SELF), OTHERS)} below `terse`; "
             f"`cirf_self` {apart(ITSELF, COT, OTHERS)} below untrained prose"
         ),
-        "Coin Flip": "its traces still end early; 6 of 200 rows changed, so its gain there is not explained",
+        "Coin Flip": told(
+            "self-rows", "its traces still end early; {changed} of {of} rows changed, so its gain there is not explained"
+        ),
         "not measured": "results sampled from a model without tokens; more seeds",
     },
 )
@@ -751,13 +809,22 @@ PRUNING = findings(
             f"(Holm's p {p_holm(COMPARE, FIVE)(pair(LEAN, FAST))} and {p_holm(COMPARE, FIVE)(pair(LEAN, FASTER))})"
         ),
         "what `cirf_lean` loses": lambda: f"{gap(LEAN, CIRF)} to `cirf_full`, by GSM8K; nothing on MultiArith",
-        "its weakness": (
-            "one price for all rows: 301 of 464 GSM8K rows lose every result; of 64 test questions answered without a result 1 "
-            "is right"
+        "its weakness": told(
+            "lean",
+            "one price for all rows: {emptied} of {of} GSM8K rows lose every result; of {n} test questions answered "
+            "without a result {right} is right",
         ),
         "results kept, of 4,117": lambda: f"{kept('cirf_fast')}, {kept('cirf_faster')} and {kept('cirf_lean')} (`cirf_lean`)",
     },
 )
+
+
+def span(key: str, style: str = ".3f") -> str:
+    """The least and the largest of a column of the figures of reliance."""
+    found = sorted((one[key] for one in rows("reliance") if "tokens" in one), key=abs)
+    return f"{found[0]:{style}} to {found[-1]:{style}}"
+
+
 LEARNED = findings(
     "token-questions",
     "question",
@@ -768,19 +835,22 @@ LEARNED = findings(
             f"{loss(of('result_first', 'targets-cpu'), 'code_loss')} after its result; "
             f"{loss(of('weight_01', 'targets-cpu'), 'code_loss')} with weight 0.1, which also shortens traces"
         ),
-        "Do faster rows help? (`finetune.new_token_lr_multiplier`)": (
-            "0.5B: 10 gives 58.8 % against 54.8 (+4.0 [-0.3, 8.3]); token loss stays 2.98. 135M, one epoch: loss 1.70 at 1, 0.99 "
-            "at 10, 1.03 at 50"
+        "Do faster rows help? (`finetune.new_token_lr_multiplier`)": told(
+            "faster-rows",
+            "0.5B: 10 gives {percent[0]} % against {percent[1]} ({less}); token loss stays {code_loss}. 135M, one epoch: loss "
+            "{losses[0]:.2f} at 1, {losses[1]:.2f} at 10, {losses[2]:.2f} at 50",
         ),
-        "Do rows collapse with long results, as the paper warns?": (
-            "No. From no result to whole steps (8 to 100 tokens a row) bias share is 0.145 to 0.159, mean cosine -0.007 to "
-            "-0.011; before training 0.210, -0.016 (135M, 100 updates, `docs.research.reliance`)"
+        "Do rows collapse with long results, as the paper warns?": lambda: (
+            f"No. From bare values to whole steps ({span('tokens', '.0f')} tokens a row) bias share is {span('bias')}, mean "
+            f"cosine {span('cosine')}; before training {told('reliance', '{bias:.3f}, {cosine:.3f}', 'before training')()} "
+            "(135M, 100 updates, `docs.research.reliance`)"
         ),
-        "Do calculations with spaces help (`4 + 7 = 11`)?": (
-            "No: on made sums 70.0 % against 73.0 (-3.0 [-7.1, 1.1], n = 500, 135M), with a quarter more tokens"
+        "Do calculations with spaces help (`4 + 7 = 11`)?": told(
+            "spaces",
+            "No: on made sums {percent[0]} % against {percent[1]} ({less}, n = {n}, 135M), with a quarter more tokens",
         ),
-        "Do results depend on the tokens?": (
-            "Yes: exchanging them costs the trace 2.0 to 3.1 nats. The answer does not: 0.00 to 0.10"
+        "Do results depend on the tokens?": lambda: (
+            f"Yes: exchanging them costs the trace {span('results', '.1f')} nats. The answer does not: {span('answer', '.2f')}"
         ),
     },
     "The losses of the first row are from an archive; of the other rows figures only, answers were not kept.",
@@ -897,11 +967,11 @@ CODEBOOK = Table(
     "codebook",
     "setting",
     {"accuracy, %": accuracy(SMALL), "mean, %": average(SMALL), "− base": less(SMALL, ANALYSED)},
-    [
+    lambda: [
         Line("base: K = 32, mean-centred, balanced first codes, embeddings at the codes", ANALYSED),
         Line("K = 8", analysed("sizes", "codebook.size=8")),
         Line("K = 128", analysed("sizes", "codebook.size=128")),
-        Line("K = 512 (6.9 steps a code)", analysed("sizes", "codebook.size=512")),
+        Line(f"K = 512 ({of_512('per_code'):.1f} steps a code)", analysed("sizes", "codebook.size=512")),
         Line("steps minus their question", analysed("representations", "codebook.representation=question_centered")),
         Line("raw steps", analysed("representations", "codebook.representation=raw")),
         Line("noise", analysed("representations", "codebook.representation=random")),
@@ -925,6 +995,25 @@ def code_analysis(part: str, title: str) -> list[dict[str, Any]]:
     return next(table["rows"] for table in tables if table["name"] == title)
 
 
+def of_512(key: str) -> float:
+    """The use of the largest codebook."""
+    return float(code_analysis("codebook_size", "codebook_use")[-1][key])
+
+
+def scaling() -> str:
+    """Accuracy as a line of the tokens' logarithm."""
+    fits = scaling_law.make(Source(open_runs(ROOT / "results" / "analyses-cpu"))).tables[0].rows
+    fit = next(one for one in fits if one["against"] == "log2 tokens")
+    slope = bounds(fit["slope"], fit["slope_low"], fit["slope_high"], sign="").replace(" ", " points a doubling ", 1)
+    return slope + ", R² {r2:.2f} over {models} models, a trend: points deviate from it (p = {p_line:.3f})".format(**fit)
+
+
+def noise() -> str:
+    """The p-value of codes of noise, corrected for the three other representations."""
+    kinds = [analysed("representations", f"codebook.representation={kind}") for kind in ("raw", "question_centered", "random")]
+    return f"{holm([compared(one, ANALYSED, SMALL).p for one in kinds])[-1]:.2f}"
+
+
 def clustered(key: str, representation: str = "mean_centered") -> float:
     """A measure of 32 codes against questions and tasks, by what is quantised."""
     rows = code_analysis("clustering", "clustering")
@@ -943,14 +1032,14 @@ CODES = findings(
     "verdict",
     {
         "size": lambda: (
-            "8 to 128 codes do not differ; 512, with 6.9 steps a code, are "
+            f"8 to 128 codes do not differ; 512, with {of_512('per_code'):.1f} steps a code, are "
             f"{apart(analysed('sizes', 'codebook.size=512'), ANALYSED, SMALL)} lower; "
-            f"{code_analysis('codebook_size', 'codebook_use')[-1]['written_used']} of 512 are ever written"
+            f"{of_512('written_used'):.0f} of 512 are ever written"
         ),
         "what is quantised": "centred and raw steps do not differ in accuracy; the paper has 84.4 against 76.2 %",
         "noise": lambda: (
-            f"{apart(analysed('representations', 'codebook.representation=random'), ANALYSED, SMALL)} lower, p = 0.23 corrected; "
-            "the paper has 68.4 %"
+            f"{apart(analysed('representations', 'codebook.representation=random'), ANALYSED, SMALL)} lower, p = {noise()} "
+            "corrected; the paper has 68.4 %"
         ),
         "initialisation": "no row differs after correction",
         "seeds 2 and 3": lambda: (
@@ -961,30 +1050,38 @@ CODES = findings(
         "mean-centring removes the question": lambda: (
             f"yes: AMI of code and question {clustered('ami'):.3f} centred, {clustered('ami', 'raw'):.3f} raw, "
             f"{clustered('ami', 'question_centered'):.3f} minus the question, {clustered('ami', 'random'):.3f} noise. On 530 "
-            "rows with Qwen † -0.003 against 0.268"
+            f"rows with Qwen † {told('codes-530', '{centred} against {raw}')()}"
         ),
         "it does not remove the task": lambda: (
-            f"AMI of code and task {clustered('task_ami'):.3f} (0.198 on 530 rows †): data sets are worded differently"
+            f"AMI of code and task {clustered('task_ami'):.3f} ({figures()['codes-530']['task']} on 530 rows †): data sets "
+            "are worded differently"
         ),
         "one code throughout a rationale": lambda: (
-            f"{100 * clustered('collapsed'):.0f} % centred, {100 * clustered('collapsed', 'raw'):.0f} % raw (34 % on 530 rows †)"
+            f"{100 * clustered('collapsed'):.0f} % centred, {100 * clustered('collapsed', 'raw'):.0f} % raw "
+            f"({figures()['codes-530']['collapsed']} % on 530 rows †)"
         ),
-        "geometry (bias share, mean cosine; paper in brackets) †": (
-            "centred 0.136, -0.013 (0.124, 0.009); raw 0.587, 0.324 (0.405, 0.164); noise 0.072, -0.027 (0.128, 0.000). Rows "
-            "hardly move in training"
+        "geometry (bias share, mean cosine; paper in brackets) †": lambda: (
+            "; ".join(
+                "{label} {ours[0]:.3f}, {ours[1]:.3f} ({paper[0]:.3f}, {paper[1]:.3f})".format(**one) for one in rows("geometry")
+            )
+            + ". Rows hardly move in training"
         ),
         "codes are readable": "`divides`, `not flip`, `multiplies`, `adds`",
         "balance splits frequent steps": ("`Initial state: the coin is heads up` has three codes; no model can predict which"),
-        "predictability, of 3.47 nats": lambda: (
-            "place 2.79, previous code 2.20, task 1.77, question 1.45, the step itself 0.30 †; `cirf_full` "
+        f"predictability, of {np.log(32):.2f} nats": lambda: (
+            f"{', '.join('{label} {nats:.2f}'.format(**one) for one in rows('predictability'))} †; `cirf_full` "
             f"{loss(ANALYSED, 'code_loss')}"
         ),
-        "errors against length †": "no correlation (0.07, n = 360): the untrained model is nearly always wrong",
-        "accuracy against tokens (the paper's scaling law) †": (
-            "25.5 points a doubling [19.7, 31.6], R² 0.85 over 14 models, a trend: points deviate from it (p = 0.016)"
+        "errors against length": lambda: "no correlation ({:.2f}, n = {}): the untrained model is nearly always wrong".format(
+            spearmanr(lengths(ANALYSED, *SMALL), [not one["correct"] for one in written(of("direct", ANALYSES), *SMALL)])[0],
+            asked_of(ANALYSED, SMALL),
         ),
-        "learning rate †": "1e-4 with four times as much for new embeddings is 5.0 above 4e-4 for all [1.1, 8.9]",
-        "stages shared by the sweep †": "of 150 stages 89 are made, 61 reused",
+        "accuracy against tokens (the paper's scaling law)": scaling,
+        "learning rate †": told(
+            "new-token-rate",
+            "1e-4 with four times as much for new embeddings is {apart} above 4e-4 for all [{interval[0]}, {interval[1]}]",
+        ),
+        "stages shared by the sweep †": told("sweep-stages", "of {asked} stages {made} are made, {reused} reused"),
     },
     "n = 360, one training each, McNemar's exact test. †: figures only; answers were not kept.",
 )
@@ -1040,7 +1137,7 @@ OUT_OF_DOMAIN = Table(
 )
 
 
-def few_rows(key: str, head: str, folder: str, methods: tuple[str, ...], against: tuple[str, ...], caption: str) -> Table:
+def few_rows(key: str, head: str, folder: str, methods: tuple[str, ...], against: tuple[str, ...], caption: Words) -> Table:
     """Methods trained on a few hundred rows of one file, each compared with those ``against`` it."""
     task = (folder.split("/")[-2],)
     cells = {"accuracy, %": accuracy(task), "tokens": tokens(task)}
@@ -1054,7 +1151,10 @@ FEW_ROWS = few_rows(
     "few-rows-cpu/smollm2-135m-instruct/yesno-300/1",
     ("cirf_full", "terse", "direct_sft"),
     ("direct_sft",),
-    "One training each; n = 200, Wilson intervals, McNemar's exact test; always *no*: 55.0.",
+    lambda: (
+        "One training each; n = 200, Wilson intervals, McNemar's exact test; always *no*:"
+        + f"{next(always(one) for one in rows('few-rows-kinds') if one['data'].startswith('yes/no'))}."
+    ),
 )
 FEW_TEXT = few_rows(
     "few-rows-text",
@@ -1222,7 +1322,7 @@ VOTES = Table(
 )
 
 
-def use(label: str, what: str, first: Trained, second: Trained, tasks: Tasks, seeds: str, meaning: str) -> Line:
+def use(label: str, what: Words, first: Trained, second: Trained, tasks: Tasks, seeds: str, meaning: Words) -> Line:
     """A difference of two methods for the table of uses."""
 
     def effect() -> str:
@@ -1231,7 +1331,7 @@ def use(label: str, what: str, first: Trained, second: Trained, tasks: Tasks, se
     return Line(label, first, texts=(what, effect, lambda: f"{compared(first, second, tasks).n:,}; {seeds}", meaning))
 
 
-def other_use(label: str, *texts: str | Callable[[], str]) -> Line:
+def other_use(label: str, *texts: Words) -> Line:
     return Line(label, CIRF, texts=texts)
 
 
@@ -1249,17 +1349,20 @@ def transitions() -> str:
 def recorded(name: str) -> dict[str, dict[str, dict[str, Any]]]:
     """Recorded answers in ``results/recorded-cpu`` by method and question."""
     found: dict[str, dict[str, dict[str, Any]]] = {}
-    for row in read(ROOT / "results" / "recorded-cpu" / f"{name}.parquet"):
-        found.setdefault(row["method"], {})[row["id"]] = row
+    for one in read(ROOT / "results" / "recorded-cpu" / f"{name}.parquet"):
+        found.setdefault(one["method"], {})[one["id"]] = one
     return found
+
+
+def recorded_comparison(name: str, first: str, second: str) -> Comparison:
+    """Two methods of recorded answers."""
+    return compare(*({item: float(row["correct"]) for item, row in recorded(name)[key].items()} for key in (first, second)))
 
 
 def recorded_gap(name: str, first: str, second: str) -> str:
     """The difference in accuracy of two methods of recorded answers."""
-    one, other = ({item: float(row["correct"]) for item, row in recorded(name)[key].items()} for key in (first, second))
-    gap = compare(one, other)
-    low, high = gap.interval
-    return bounds(gap.difference, low, high, strong=gap.significant)
+    gap = recorded_comparison(name, first, second)
+    return bounds(gap.difference, *gap.interval, strong=gap.significant)
 
 
 def over_seeds(first: Trained, second: Trained) -> str:
@@ -1286,8 +1389,7 @@ def areas_gap(name: str, first: str, second: str) -> str:
     ((value, low, high),) = uses.drawn(
         len(items), lambda at: [uses.auroc(right[0][at], score[0][at]) - uses.auroc(right[1][at], score[1][at])]
     )
-    strong = "**" if low * high > 0 else ""
-    return f"{strong}{value:.2f}{strong} [{low:.2f}, {high:.2f}]"
+    return area_bounds(value, low, high, low * high > 0)
 
 
 @cache
@@ -1299,6 +1401,10 @@ def asked(fast: str) -> dict[str, Any]:
     low, high = way["difference"].interval
     gap = bounds(way["difference"].difference, low, high, strong=way["difference"].significant)
     return {"gap": gap, "share": way["tokens"] / found["tokens"][1]}
+
+
+def nats(key: str) -> str:
+    return f"{training(of(key).folders[0], key)['numbers']['code_loss']:.1f}"
 
 
 def improbable(fast: str, what: str) -> str:
@@ -1322,15 +1428,17 @@ USES = Table(
     {"compared": text(), "effect [95 %]": text(1), "n; seeds": text(2), "verdict": text(3)},
     [
         other_use(
-            "1 Accuracy by rows", "`cirf_full` − `terse`, points: 203 rows *", "**-9.0** [-15.0, -2.8]", "256; 1", "tokens worse"
+            *("1 Accuracy by rows", "`cirf_full` − `terse`, points: 203 rows *"),
+            *(told("uses", "{less}", "203 rows"), "256; 1", "tokens worse"),
         ),
-        other_use("", "254 rows †", "-2.0 [-8.5, 4.5]", "200; 1", "not significant"),
+        other_use("", "254 rows †", told("uses", "{less}", "254 rows"), "200; 1", "not significant"),
         other_use("", "254 rows, trained again", lambda: recorded_gap("numbers", "cirf_full", "terse"), "600; 1", "tokens worse"),
         use("", "530 rows", of("cirf_full", BASELINES), of("terse", BASELINES), THREE, "1", "tokens worse"),
         other_use(
             "",
             "240 rows of synthetic sums (135M)",
-            *(lambda: recorded_gap(SUMS, "cirf_full", "terse"), "500; 1", "not significant (p = 0.06)"),
+            *(lambda: recorded_gap(SUMS, "cirf_full", "terse"), "500; 1"),
+            lambda: f"not significant (p = {recorded_comparison(SUMS, 'cirf_full', 'terse').p:.2f})",
         ),
         other_use("", "the same, four other seeds *", lambda: over_seeds(*FOUR_SEEDS), "2,000; 4", "not significant"),
         other_use("", "the same, by training", lambda: by_training(CHAIN)(pair(*FOUR_SEEDS)), "4 trainings", "not significant"),
@@ -1345,22 +1453,26 @@ USES = Table(
             "`cirf_full` − `single` *, by training",
             *(lambda: by_training(CHAIN)(pair(BARE_SEEDS[0], BARE_SINGLE)), "4 trainings", "codes help"),
         ),
-        use("", "1,500 rows", CIRF, TERSE, FIVE, "3 and 1", "a gain above 0.1 is excluded"),
+        use(
+            *("", "1,500 rows", CIRF, TERSE, FIVE, "3 and 1"),
+            lambda: f"a gain above {100 * compared(CIRF, TERSE, FIVE).interval[1]:.1f} is excluded",
+        ),
         other_use("", "9,450 rows; 1.5B", "", "", "not measured"),
         other_use(
             "2 Search",
             "samples that differ in functional tokens alone − samples of `terse`, pass@8 *",
-            *("-7.5 [-18.4, 4.1]", "40; 1", "not significant"),
+            *(told("uses", "{less}", "pass@8"), "40; 1", "not significant"),
         ),
-        other_use("", "the same, majority of 8 *", "-7.5 [-21.7, 7.5]", "40; 1", "not significant"),
+        other_use("", "the same, majority of 8 *", told("uses", "{less}", "majority"), "40; 1", "not significant"),
         other_use("", "beam over functional tokens; a verifier", "", "", "not measured"),
         other_use(
             "3 Confidence",
             "probability of functional tokens − of the answer, AUROC *",
-            *("**-0.12** [-0.21, -0.02]", "256; 1", "tokens worse"),
+            *(told("uses", "{less}", "functional − answer"), "256; 1", "tokens worse"),
         ),
         other_use(
-            "", "probability of the trace: `cirf_full` − `terse`, AUROC *", "**-0.10** [-0.17, -0.03]", "256; 1", "tokens worse"
+            *("", "probability of the trace: `cirf_full` − `terse`, AUROC *"),
+            *(told("uses", "{less}", "trace − trace"), "256; 1", "tokens worse"),
         ),
         other_use(
             "",
@@ -1372,7 +1484,9 @@ USES = Table(
             "the same on synthetic sums (135M)",
             *(lambda: areas_gap(SUMS, "cirf_full", "terse"), "500; 1", "not significant"),
         ),
-        other_use("", "functional tokens added to all other scores, AUROC *", "**-0.03** [-0.05, -0.00]", "256; 1", "worse"),
+        other_use(
+            "", "functional tokens added to all other scores, AUROC *", told("uses", "{less}", "all − plain"), "256; 1", "worse"
+        ),
         other_use("", "unusual transitions, AUROC within a benchmark", transitions, "1,641; 2", "chance"),
         other_use(
             "",
@@ -1393,7 +1507,10 @@ USES = Table(
             "votes of three `cirf_subjects`, prose where all differ − `sft_cot` *",
             *(lambda: vote(ALL_DIFFER), "580; 3", "better than prose"),
         ),
-        other_use("", "the same, at half of its tokens", lambda: vote(HALF), "580; 3", "not significant (p = 0.08)"),
+        other_use(
+            *("", "the same, at half of its tokens", lambda: vote(HALF), "580; 3"),
+            lambda: f"not significant (p = {voted()['ways'][HALF]['difference'].p:.2f})",
+        ),
         *(
             use(label, f"calculator − none: `{key}`", of(f"{key}_calculator"), of(key), FIVE, "1", "helps both")
             for label, key in (("4 Calculator", "cirf_full"), ("", "terse"))
@@ -1402,7 +1519,7 @@ USES = Table(
         other_use(
             "",
             "steps with the operation that their token names: synthetic sums (135M) †",
-            *("100 %", "500; 1", "calling it by token would add nothing"),
+            *(told("uses", "{share} %", "operations"), "500; 1", "calling it by token would add nothing"),
         ),
         use(
             "5 Tokens without results",
@@ -1415,10 +1532,15 @@ USES = Table(
         ),
         other_use("", "warm-up with an attention mask", "", "", "not measured"),
         use(
-            *("6 Predictable codes", "`cirf_full` (2.2 nats) − `shuffled` (3.9)", CIRF, of("shuffled"), FIVE, "3 and 1"),
-            "not significant",
+            "6 Predictable codes",
+            lambda: f"`cirf_full` ({nats('cirf_full')} nats) − `shuffled` ({nats('shuffled')})",
+            *(CIRF, of("shuffled"), FIVE, "3 and 1", "not significant"),
         ),
-        use("", "`cirf_full` − `single` (0.3)", CIRF, of("single"), FIVE, "3 and 1", "not significant"),
+        use(
+            "",
+            lambda: f"`cirf_full` − `single` ({nats('single')})",
+            *(CIRF, of("single"), FIVE, "3 and 1", "not significant"),
+        ),
         use("", "8 codes − 32 (135M)", analysed("sizes", "codebook.size=8"), ANALYSED, SMALL, "1", "not significant"),
         use(
             *(
@@ -1428,7 +1550,7 @@ USES = Table(
                 TERSE_SUBJECTS,
                 COIN,
             ),
-            *("3", "p = 0.040, not corrected"),
+            *("3", lambda: f"p = {p_value(COIN)(pair(SUBJECTS, TERSE_SUBJECTS))}, not corrected"),
         ),
         other_use(
             "",
@@ -1511,21 +1633,30 @@ DIAGNOSES = Table(
             "`sim_cot`",
             lambda: f"{apart(of('sim_cot'), DIRECT)} below `direct_sft`; {gap(of('sim_cot'), of('coconut'))} to `coconut`",
             lambda: (
-                "its second loss is a sum over a step's tokens and outweighs the first: median gradient norm 124, `coconut` 6.7, "
-                f"clipped to 1. With `reduction: mean` it is {apart(FLAT, of('sim_cot'))} higher and level with `direct_sft`. "
+                "its second loss is a sum over a step's tokens and outweighs the first: "
+                f"{told('gradients', 'median gradient norm {sim_cot}, `coconut` {coconut}')()}, clipped to 1. With "
+                f"`reduction: mean` it is {apart(FLAT, of('sim_cot'))} higher and level with `direct_sft`. "
                 "One training each; the gradients of the two losses were not measured apart"
             ),
         ),
         other_use(
             "`soft_cot`",
             lambda: f"{apart(of('soft_cot'), DIRECT)} below `direct_sft`, level with the untrained `direct`",
-            "frozen backbone; the trained map (0.5 million weights) teaches the form of an answer, not to calculate",
+            lambda: (
+                f"frozen backbone; the trained map ({millions('soft_cot', '.1f')} million weights) teaches the form of an "
+                "answer, not to calculate"
+            ),
         ),
         other_use(
             "`sem_cot`",
             lambda: f"{apart(of('sem_cot'), DIRECT)} below `direct_sft`, level with `soft_cot` and `direct`",
-            "frozen backbone; training its assistant (107 million weights) overfits: answer loss 1.20 behind the map alone, 1.24 "
-            "and 1.21 after one and two epochs. At the publication's 1e-5 not better (530 rows: +0.8 [-1.4, 2.9])",
+            lambda: (
+                f"frozen backbone; training its assistant ({millions('sem_cot', '.0f')} million weights) overfits: answer loss "
+                "{:.2f} behind the map alone, {:.2f} and {:.2f} after one and two epochs. ".format(
+                    *(found for _, found in training(of("sem_cot").folders[0], "sem_cot")["validation"])
+                )
+                + f"At the publication's 1e-5 not better (530 rows: {told('sem-cot-rate', '{less}')()})"
+            ),
         ),
         other_use(
             "`token_skip`",
@@ -1550,7 +1681,7 @@ DIAGNOSES = Table(
         other_use(
             "`sft_cot`",
             lambda: f"{percent(FIVE)(line('sft_cot'))} %",
-            "learns what it is given: 64 of 64 of its own training questions (`docs.research.overfit`)",
+            told("overfit", "learns what it is given: {right} of {n} of its own training questions (`docs.research.overfit`)"),
         ),
     ],
     COUNTED,
@@ -1583,23 +1714,25 @@ HELPS = findings(
     "n = 610, or {five} over three seeds; exact tests, not corrected.",
 )
 
-COSTS = {
+COSTS: dict[str, Words] = {
     "soft_cot": "",
     "direct_sft": "",
     "pause": "",
-    "cirf_fast": "and 821 to prune",
+    "cirf_fast": told("before-training", "and {prune:,} to prune"),
     "cirf_after_cot": "",
     "cirf_faster": "",
     "cirf_full": "",
     "cirf_subjects_after_cot": "",
-    "cirf_self": "after 3,522 for its first model and samples",
+    "cirf_self": lambda: "after {:,.0f} for its first model and samples".format(
+        training(HOST.folders[0], HOST.key)["timings"]["training_seconds"] + figures()["before-training"]["samples"]
+    ),
     "single": "",
     "terse": "",
     "shuffled": "",
     "cirf_lean": "two cores",
     "sft_cot": "two cores",
     "cirf_bare": "two cores",
-    "sem_cot": "two cores; after 17,389",
+    "sem_cot": told("before-training", "two cores; after {assistant:,}"),
     "icot_si": "",
     "terse_subjects": "",
     "ordinal": "",

@@ -43,6 +43,8 @@ TITLES = {
 }
 
 Tasks = tuple[str, ...]
+Words = str | Callable[[], str]
+"""Words, or a function that returns words with numbers of the archives."""
 
 
 @dataclass(frozen=True)
@@ -59,15 +61,12 @@ class Trained:
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a table: its label, the method shown, the method it is compared with, and cells of words.
-
-    A function among ``texts`` returns words with numbers of the archives.
-    """
+    """A line of a table: its label, the method shown, the method it is compared with, and cells of words."""
 
     label: str
     first: Trained
     second: Trained | None = None
-    texts: tuple[str | Callable[[], str], ...] = ()
+    texts: tuple[Words, ...] = ()
 
 
 Cell = Callable[[Line], str]
@@ -85,7 +84,7 @@ class Table:
     head: str
     columns: Mapping[str, Cell]
     lines: Sequence[Line] | Callable[[], Sequence[Line]]
-    caption: str
+    caption: Words
 
 
 @cache
@@ -332,7 +331,7 @@ def render(table: Table, groups: Mapping[str, Tasks]) -> str:
     shown = [[table.head, *table.columns], ["---"] * (1 + len(table.columns))]
     shown += [[line.label, *(cell(line) for cell in table.columns.values())] for line in lines]
     body = "\n".join("| " + " | ".join(cells) + " |" for cells in shown)
-    caption = table.caption.format_map(_Counts(lines[0], groups))
+    caption = (table.caption if isinstance(table.caption, str) else table.caption()).format_map(_Counts(lines[0], groups))
     return f"{body}\n\n{caption}\n" if caption else f"{body}\n"
 
 
