@@ -8,6 +8,7 @@ it with ``torch.load``.
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -290,5 +291,5 @@ def explained(source: str | Path, what: str) -> Iterator[None]:
             raise CirfError(f"{source}: {_NO_TOKENIZER}") from None
         for name in ("tokenizer.json", "vocab.json"):  # large, so read only to say what is wrong
             object_of(path / name)
-        first = (" ".join(str(error).split()) or type(error).__name__)[:200].rstrip(". ")
+        first = re.split(r"[.!] ", " ".join(str(error).split()))[0][:300].rstrip(". ") or type(error).__name__
         raise CirfError(f"{source}: no {what} could be loaded from there ({first}); {_ADVICE}") from None
