@@ -186,6 +186,12 @@ _GSM8K_FILES = {
     "train": "17f347dc51477c50d4efb83959dbb7c56297aba886e5544ee2aaed3024813465",
     "test": "3730d312f6e3440559ace48831e51066acaca737f6eabec99bccb9e4b3c39d14",
 }
+_HUB_ROWS = {
+    "svamp/train.jsonl": "44c13bc92beb8e87ccbc4f9569870b8d96e3264d85d79b7042d8bbaa77250558",
+    "multiarith/train.jsonl": "0ff482154a620f49660ee59a93b009ac49f4c6270558beb03637cdef9b80a4f2",
+    "commonsense_qa/train.jsonl": "82751584277cacfa2dcc75a16a10fe00f6bfa1fbedfea5e043783cb1587fccc5",
+}
+"""`DataFile.rows_sha256` of files from the hub; of the others the published results have samples."""
 _STEPS = ("Marvelrex/SR_GSM8K", "2afefc8134b062cd7a057801268926b0b06b117d")
 _CQA = ("maxh119Z/distilling-step-by-step1", "5b76a471c46c61f45114eab6621ffdff12d676b6")
 _SVAMP_PALM = ("nicolay-r/distil-tuning-llm", "68789831a51dc9902792f6b9001ad15600ddee6a")
@@ -259,7 +265,8 @@ def _benchmark(name: str) -> Iterator[DataFile]:
                 address = _github(*_GSM8K, f"grade_school_math/data/{split}.jsonl", _GSM8K_FILES[split])
                 yield DataFile(path, task.licence, f"https://github.com/{_GSM8K[0]}", addresses=(address,))
             else:
-                yield DataFile(path, task.licence, f"https://huggingface.co/datasets/{task.hub.id}", part=part)
+                home = f"https://huggingface.co/datasets/{task.hub.id}"
+                yield DataFile(path, task.licence, home, part=part, rows_sha256=_HUB_ROWS.get(path))
 
 
 def select(names: Iterable[str], files: Sequence[DataFile]) -> list[DataFile]:
