@@ -65,7 +65,11 @@ def recipe_keys() -> str:
         "that you choose. `cirf recipes --schema` prints this table, `cirf recipes NAME` a shipped recipe. An unknown key is"
     ]
     lines += [
-        "an error that names the nearest valid one. *Paper* names the place in the CIRF paper.",
+        "an error that names the nearest valid one. *Paper* names the place in the CIRF paper. Names are those of transformers,"
+    ]
+    lines += ["TRL and vLLM. In `finetune` some are shorter, as in torchtune: `batch_size` is `per_device_train_batch_size`,"]
+    lines += [
+        "`epochs` is `num_train_epochs`, and `lora.rank` is PEFT's `r`.",
         "",
     ]
     sections: dict[str, list[KeyRow]] = {}
