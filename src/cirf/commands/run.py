@@ -259,7 +259,7 @@ def _print_report(folder: Path, data: dict[str, Any]) -> None:
         for line in found["faults"]:
             write_line(f"warning: {line}")
     write_line(f"report: {folder / 'report.html'}")
-    if data["verdict"]:
+    if data["verdict"] and not data["probes"]:  # which say nothing of what to use
         write_line(data["verdict"]["sentence"])
 
 
