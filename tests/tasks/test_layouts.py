@@ -313,6 +313,7 @@ def test_answers_that_only_look_like_layouts_stay_as_they_are() -> None:
         ("So 28 are left. Let me know how it goes!", "28"),
         ("28 / 2 = 14, and 4 / 2 = 2 are given.", None),
         ("28 + 4 = 32.", None),
+        ("They take 28 / 2 = 14 beads and 2 are lost.", None),
         ("Check that 14 * 2 = 28.", None),
         ("Since 28 / 2 = 14.", None),
         ("Now add 28.", None),

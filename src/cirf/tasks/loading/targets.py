@@ -233,10 +233,11 @@ def _states_result(text: str, last: str) -> bool:
     if "=" not in last:
         worked = worked_out(text)
         return bool(worked) and {number.value for number in find_numbers(last)} == {number_value(worked[-1])}
-    _, *between, _ = last.split("=")
+    _, *between, right = last.split("=")
     value, closing = number_value(parse_number(last) or ""), last_sentence(text)
     new = value is not None and value not in numbers_in(text[: text.rindex(closing)])  # else it may check what was found
-    return new and _CALCULATES.search(closing) is not None and not any(map(_JOINED.search, between))
+    alone = {number.value for number in find_numbers(right)} == {value}
+    return new and alone and _CALCULATES.search(closing) is not None and not any(map(_JOINED.search, between))
 
 
 def _works_out(sentence: str) -> bool:
