@@ -87,6 +87,7 @@ def test_numbers_that_are_not_read_are_noted(tmp_path: Path) -> None:
     mixed = tinyrun.sums(60)
     mixed[7] |= {"rationale": mixed[7]["rationale"] + "\nStep 4: That is 12,5 of all."}
     mixed[8] |= {"rationale": mixed[8]["rationale"] + "\nStep 4: That is 12,75 of all."}
+    mixed[9] |= {"rationale": mixed[9]["rationale"] + "\nStep 4: It is the point (1,2), not {2,3} or 1,2,3."}
     mine = write_lines(tmp_path / "mine.jsonl", *mixed)
     assert any("2 of 60 problems have numbers that are not read, such as 12,5;" in note for note in checked(mine)["notes"])
 

@@ -206,6 +206,7 @@ def test_answers_of_several_kinds_are_reported(tmp_path: Path) -> None:
     said = tinyrun.cirf("init", many, "--model", NO_MODEL)
     assert parse(said.out).problems.tasks[0].answer == "text"
     assert "so all answers count as text" in said.err
+    assert reason(said.out, "answer") == "the 100 answers are not all numbers, options or yes/no: see line 61"
 
 
 def test_rows_that_cannot_be_used_are_allowed_and_reported(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
@@ -238,6 +239,12 @@ def test_no_recipe_where_none_would_work(workshop: tinyrun.Workshop, tmp_path: P
     )
     one = tinyrun.write_jsonl(tmp_path / "one.jsonl", tinyrun.sums(1))
     assert "a single question cannot be trained on and tested with" in tinyrun.cirf("init", one, "--model", NO_MODEL).error()
+    again = tinyrun.write_jsonl(
+        tmp_path / "again.jsonl", [*tinyrun.sums(1) * 9, *({"question": str(n), "key": n} for n in "abc")]
+    )
+    said = tinyrun.cirf("init", again, "--model", NO_MODEL).error()
+    assert "left out: the field answer is missing (3), the question appears twice (8); line 10: the field answer" in said
+    assert "this has question, key; say which is which with --columns question=question,answer=key" in said
     assert "no such file" in tinyrun.cirf("init", tmp_path / "none.jsonl", "--model", NO_MODEL).error()
     assert "/no/model: no such folder" in tinyrun.cirf("init", workshop.train, "--model", "/no/model").error()
     assert "--data" in tinyrun.cirf("init", workshop.train, "--data", tmp_path / "none").error()

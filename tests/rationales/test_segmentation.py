@@ -494,7 +494,11 @@ def test_long_lines_are_cut_in_a_time_that_grows_with_their_length(filling: str,
 
 
 @pytest.mark.parametrize(
-    "front", ["The answer is B.", "Ans. (b) the axe.", "Correct option: B\n", "Yes.", "Answer: 'b' i.e., axe."]
+    "front",
+    [
+        *("The answer is B.", "Ans. (b) the axe.", "Correct option: B\n", "Yes.", "Answer: 'b' i.e., axe."),
+        *("Ans. is 'b' i.e., the axe\n", "B i.e. the axe."),
+    ],
 )
 def test_an_answer_in_front_of_its_reasons_is_no_step(front: str) -> None:
     reasons = ("Axes are sharp.", "Spoons are blunt.")

@@ -19,6 +19,7 @@ from tables import each_row
 from cirf.records import AnswerKind, Problem
 from cirf.store.jsonl import read_rows
 from cirf.tasks import get
+from cirf.tasks.loading.targets import split_answer
 from cirf.tasks.parsing.answers import anchors, equal_answers, mentions, normalise_text, number_value, parse_answer
 from cirf.text.numerals import find_numbers, number_text, plain
 
@@ -618,12 +619,17 @@ def test_numbers_are_where_they_say(text: str) -> None:
         "<answer>" + "." * 10_000,
         "<answer>x" + r"\." * 5_000,
         "a" + "* " * 5_000 + "b",
+        "3 + 4 = 7.\n" + "1+1=" * 2_500 + "2.",
+        "3 + 4 = 7.\n" + "x = 1 and " * 1_000 + "y = 2.",
+        "a = 1\nb = " + "c * " * 2_500,
+        "x\n\n✅ **" + "y 😊 " * 2_500,
     ],
 )
 def test_hostile_texts_do_not_stall(text: str) -> None:
     started = time.process_time()
     for kind in ("number", "option", "yesno", "text", "latex"):
         parse_answer(kind, text, CHOICES)  # type: ignore[arg-type]
+    split_answer(text)
     assert time.process_time() - started < 1  # each takes under a quarter; a pattern that backtracks takes longer by far
 
 

@@ -233,5 +233,7 @@ def test_answers_with_latex_are_numbers_where_all_are_else_formulas(tmp_path: Pa
     assert (task.answer, problems[4].answer) == ("latex", r"\frac{3}{4}")
     said = [r"\boxed{\sqrt 2}", "The answer is $1+x^2$.", r"\boxed{\text{red}}", "#### 12", "0.75", "5"]
     assert all(task.equal(task.parse(text, one) or "", one) for text, one in zip(said, problems, strict=True))
+    marked = rows("$2x$", "$$5$$", "$5", "$5 or $6", "It is red.")
+    assert [problem.answer for problem in read_split(marked, "text")] == ["2x", "5", "$5", "$5 or $6", "It is red"]
     prose = rows(r"It is $\sqrt{2}$ because the diagonal of a square is longer than a side.", "Another sentence in words, see?")
     assert build_task(entry(prose), None).answer == "text"

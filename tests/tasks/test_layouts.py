@@ -100,6 +100,15 @@ LAYOUTS: list[dict[str, Any]] = [
     {"Question": ASKED, "Final Answer": "28", "Chain of Thought": WORK},
     {"question": ASKED, "answer": "28", "explanation": WORK},
     {"question": ASKED, "answer": "28", "answer_index": 2, "cot_content": WORK},
+    {"Question": ASKED, "Complex_CoT": WORK, "Response": "The answer is 28."},
+    {"question": ASKED, "answer": 28, "abstractive_explanation": WORK},
+    {"question": ASKED, "answer": 28, "proof": WORK},
+    {"question": ASKED, "final_answer": "28", "r1_solution_1": f"<think>{WORK}</think>\n28"},
+    {"question": ASKED, "answer": 28, "fact1": STEPS[0], "fact2": STEPS[1]},
+    {"question": ASKED, "answers_spans": {"spans": ["28"], "types": ["number"]}, "explanation": WORK},
+    {"role_1": "Asker", "topic;": "Sums", "message_1": ASKED, "message_2": TARGETS[1]},
+    {"question": ASKED, "answer": WORK},
+    {"question": ASKED, "answer": f"{WORK} I hope this helps!"},
     {"question": ASKED, "label": 28, "facts": list(STEPS)},
     {"input": ASKED, "target": "28", "rationale": WORK},
     {"input": ASKED, "output": f"{WORK}\n\n**Answer:** Rs. 28"},
@@ -294,7 +303,23 @@ def test_answers_that_only_look_like_layouts_stay_as_they_are() -> None:
         ("Output:\n```\n[1, 2]\n```", "[1, 2]"),
         ("**Conclusion:** False", "False"),
         ("Score: 4", "4"),
-        ("She has **28** beads. I hope this helps! Let me know if you have 3 more questions.", None),
+        ("She has **28** beads. I hope this helps! Let me know if you have 3 more questions.", "28"),
+        ("The number that is left is 28.", "28"),
+        ("The number that is left is 27.", None),
+        ("Each box holds 8.", None),
+        ("Each of the 2 takes 28 / 2 = 14 beads.", "14"),
+        ("28 / 2 = 14. Hope this helps!", "14"),
+        ("28 / 2 = 14. Happy to help! 😊", "14"),
+        ("So 28 are left. Let me know how it goes!", "28"),
+        ("28 / 2 = 14, and 4 / 2 = 2 are given.", None),
+        ("28 + 4 = 32.", None),
+        ("They take 28 / 2 = 14 beads and 2 are lost.", None),
+        ("Check that 14 * 2 = 28.", None),
+        ("Since 28 / 2 = 14.", None),
+        ("Now add 28.", None),
+        ("\n**28** 😊", "28"),
+        ("\n∴ **x = 28**", "x = 28"),
+        ("So x = 7 and x = -7.", None),
         ("The number of beads is **28**. Let me know if you have more questions!", "28"),
         ("Therefore the correct choice is **B**.", "B"),
         ("The angle at C is right and it is a triangle. C is right. So its area is 4.", "4"),
@@ -314,7 +339,13 @@ def test_answers_that_only_look_like_layouts_stay_as_they_are() -> None:
         ("Therefore, by theorem 4, it holds.", None),
         ("Result: x = 4 or x = 5", None),
         ("Total: 32 - 4", None),
-        ("28 are left.", None),
+        ("28 are left.", "28"),
+        ("each = 4\ntotal = beads - each\nprint(total)", None),
+        ("total = 28 * boxes", None),
+        ("answer = beads - given", None),
+        ("answer = max(beads, given)", None),
+        ("    result = a + b\n    return result\nprint(solve())", None),
+        ("Result = 28", "28"),
         ("That makes 28 in total.", "28"),
         ("This leaves 28 beads.", "28"),
         ("Thirty-two less four is 28. So twenty-eight are left.", "28"),
@@ -335,6 +366,7 @@ def test_answers_that_only_look_like_layouts_stay_as_they_are() -> None:
         ("The obvious answer is 100. But each takes 5 minutes. So it takes 5 minutes.", "5"),
         ("The tempting answer is 24. That is wrong, as it doubles. So it is day 47.", "47"),
         ("The answer is 28. But mind the string!", "28"),
+        ("The answer is 28. However, 28 + 5 = 33 is odd.", "28"),
     ],
 )
 def test_a_text_that_names_no_answer_has_the_one_it_concludes_with(closing: str, answer: str | None) -> None:
@@ -344,15 +376,25 @@ def test_a_text_that_names_no_answer_has_the_one_it_concludes_with(closing: str,
 
 def test_a_text_may_open_with_its_answer() -> None:
     for word in ("Yes", "no", "**True**", "Ja", "Non", "S\u00ed"):
+        for mark in (",", "."):
+            numbered = plain_row({"prompt": "Is it even?", "completion": f"{word}{mark} It is 2 times 14, so it is."}, "here")
+            assert numbered["rationale"] == "It is 2 times 14, so it is."
         row = plain_row({"prompt": "Do birds fly?", "completion": f"{word}, birds have wings.\nWings carry them."}, "here")
         assert (row["answer"], row["rationale"]) == (word.strip("*"), "birds have wings.\nWings carry them.")
 
 
 def test_what_a_question_is_about_comes_before_it() -> None:
-    for name in ("context", "passage", "hint"):
+    for name in ("context", "passage", "hint", "text", "sentence", "review", "email", "input", "code", "schema", "theory"):
         assert plain_row({name: "Bo has 2 pens.", "question": "How many?", "answer": 2}, "here")["question"] == (
             "Bo has 2 pens.\n\nHow many?"
         )
+    for other in (
+        {"text": "pens"},  # a note
+        {"text": "Question: How many? Answer: 2"},  # a prompt
+        {"text": "Think: one and one make two.", "rationale": "One and one make two."},
+        {"title": "Bo has 2 pens."},
+    ):
+        assert plain_row({"question": "How many?", "answer": 2, **other}, "here")["question"] == "How many?"
     pair = {"premise": "Bo sings.", "hypothesis": "Bo is silent.", "label": "contradiction", "explanation": "Who sings is heard."}
     row = plain_row(pair, "here")
     assert (row["question"], row["answer"]) == ("Premise: Bo sings.\nHypothesis: Bo is silent.", "contradiction")
@@ -558,6 +600,8 @@ OPTIONS: list[dict[str, Any]] = [
         "answer": "chair",
     },
     {"answers": FRUIT, "label": "B"},
+    {"ra": 2, "answers": [{"aid": place, "atext": text} for place, text in enumerate(FRUIT, 1)]},
+    {"options": FRUIT, "response": "One sits on a chair.\nSo a chair is for sitting."},
     {"option_1": "apple", "option_2": "chair", "option_3": "lamp", "correct_option": "option_2"},
     {"choices": [{"text": text, "is_correct": text == "chair"} for text in FRUIT]},
     {"choices": FRUIT, "labels": [0, 1, 0]},
@@ -780,8 +824,13 @@ def test_a_short_answer_may_have_a_full_stop() -> None:
         ({"query": "q", "tool": "forecast"}, "the field answer is missing; .* question=query,answer=tool "),
         ({"exercise": "Add 3 to 4 twice.", "answer": 7}, "the field question is missing; .* question=exercise,answer=answer "),
         ({"q1": "How many pens has Ann?", "w": "She has 3 pens and 4.", "k": "7"}, ".* question=q1,answer=k "),
+        ({"sub_topic": "Sums", "m1": "Add 3 to 4 twice.", "m2": "4 + 3 + 3 makes 10."}, ".* question=m1,completion=m2 "),
         ({"prompt": "q", "completion": f"{'So it goes. ' * 20}\nAnd on."}, "no answer is found in its text; end it with `####"),
-        ({"prompt": "q", "completion": "4 * 8 = 32 beads. 32 - 4 = 28 are left."}, "no answer is found in its text"),
+        (
+            {"prompt": "q", "completion": "4 * 8 = 32 beads. 32 - 4 = 28 are left. She looks for more."},
+            "no answer is found in its text",
+        ),
+        ({"question": "q", "answer": "beads = 32\nanswer = beads - given"}, "no answer is found in its text"),
         ({"messages": [USER]}, "the conversation has no turn of the assistant"),
         ({"response": {"choices": [{"message": assistant("7")}]}}, "a model's answer without its question; add the `messages`"),
         ({"messages": [assistant("7")]}, "the conversation has no turn of the user"),
@@ -856,6 +905,10 @@ def test_columns_that_are_not_read_are_named(tmp_path: Path) -> None:
     ]
     read(tmp_path, *rows)
     assert [note.partition(";")[0] for note in notes()] == ["columns that are not read: why"]
+    quoted = [{**row, "why": "So.", "clue": row["answer"].partition("\n####")[0].replace("Count", "Do count")} for row in rows]
+    read(tmp_path, *({**row, "answer": f"So we look and find it, as said.\n{row['answer']}"} for row in quoted))
+    assert [note.partition(";")[0] for note in notes()] == ["columns that are not read: clue"]
+    read(tmp_path, *rows)
     assert notes(question="question", context="story", rationale="why") == []
     read(tmp_path, *({**row, "why": "So.", "label": number % 2} for number, row in enumerate(rows)))
     (note,) = notes()

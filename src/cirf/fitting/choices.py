@@ -149,7 +149,8 @@ def answer(facts: Facts) -> Choice:
         return Choice("problems.tasks.0.answer", "latex", f"the {facts.answers:,} answers are formulas, compared by value")
     words = {"number": "numbers", "option": "options", "yesno": "yes or no", "text": "text"}[facts.kind]
     if facts.kind == "text":
-        why = f"the {facts.answers:,} answers are not all quantities, options or yes/no"
+        first = f": see line {facts.other}" if facts.other is not None else ""
+        why = f"the {facts.answers:,} answers are not all numbers, options or yes/no{first}"
         return Choice("problems.tasks.0.answer", "text", why)
     rest = facts.answers - facts.alike
     more = f"; the other {rest:,} cannot be used" if rest else ""

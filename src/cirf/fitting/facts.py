@@ -17,7 +17,7 @@ from cirf.store.jsonl import by_reason
 from cirf.tasks import resolve
 from cirf.tasks.loading.load import load_problems
 from cirf.tasks.loading.unusable import Tolerance, Unusable
-from cirf.tasks.own_rows import kind_counts, row_notes
+from cirf.tasks.own_rows import kinds_of, row_notes
 
 FEWEST_STEPS, MOST_STEPS = 2, 10
 """Rationales with this many steps work best; long ones that are cut by function have more."""
@@ -30,16 +30,18 @@ BETTER = 0.1
 class Facts:
     """A file's ``rows`` that are questions with an answer, with the findings of `check` (with calculations kept).
 
-    ``alike`` of ``answers`` rows are of the ``kind``; ``notes`` are sentences on the others and on columns that are not read
+    ``alike`` of ``answers`` rows are of the ``kind``, or for text of the most frequent one, which that of line ``other`` is not;
+    ``notes`` are sentences on the others and on columns that are not read
     (`row_notes`); ``by`` is the rule that cuts most rationales into a good number of steps, ``few_steps`` their share,
     ``through_options`` the share that goes through options one by one; ``unusable`` counts the file's invalid rows;
-    ``question_tokens``: mean, ``longest_question``: most.
+    ``left_out`` counts rows that are refused or dropped by reason; ``question_tokens``: mean, ``longest_question``: most.
     """
 
     rows: int
     kind: AnswerKind
     alike: int
     answers: int
+    other: int | None
     notes: list[str]
     found: TaskCheck
     by: Rule
@@ -48,19 +50,26 @@ class Facts:
     question_tokens: float
     longest_question: int
     unusable: Unusable | None
+    left_out: dict[str, int]
 
     @property
     def bare(self) -> bool:
         """Whether no row has a rationale."""
         return not self.found.rationales and set(self.found.unusable) <= {"no rationale"}
 
+    @property
+    def causes(self) -> str:
+        """Why rows are left out, each reason with its number of rows."""
+        return ", ".join(f"{reason} ({number:,})" for reason, number in self.left_out.items() if number)
+
 
 def look(recipe: Recipe, count: CountTokens) -> Facts:
     """The facts of the only task of a recipe, a jsonl file; ``CirfError`` where no row of it can be used."""
     section, entry = recipe.problems, recipe.problems.tasks[0]
-    kind, counts, answers = kind_counts(entry, section.data, section.max_unusable_share)
+    kind, by_kind, lines = kinds_of(entry, section.data, section.max_unusable_share)
     notes = row_notes(entry, section.data, section.max_unusable_share)
-    most = max(counts, key=lambda name: counts[name])
+    most = max(by_kind, key=lambda name: len(by_kind[name]))
+    other = min({*lines} - {*by_kind[most]}, default=None)
     entry = entry.model_copy(update={"answer": kind})
     section = section.model_copy(update={"tasks": (entry,)})
     tolerance = Tolerance(section.max_unusable_share, looking=True)
@@ -72,14 +81,17 @@ def look(recipe: Recipe, count: CountTokens) -> Facts:
     found = looked.total
     unusable = tolerance.files[0] if tolerance.files else None
     questions = [count(tasks[problem.task].render(problem)) for problem in problems]
-    alike = answers if kind == "latex" else counts[most if kind == "text" else kind]
+    alike = len(lines if kind == "latex" else by_kind[most if kind == "text" else kind])
     lengths = (fmean(questions or [0]), max(questions, default=0))
-    facts = Facts(len(problems), kind, alike, answers, notes, found, by, few_steps, rules.get("option", 0.0), *lengths, unusable)
+    refused = {} if unusable is None else {reason: each["rows"] for reason, each in by_reason(unusable.errors).items()}
+    left_out = refused | loaded.report["dropped"] | found.unusable
+    answers = (len(problems), kind, alike, len(lines), other)
+    shares = (few_steps, rules.get("option", 0.0))
+    facts = Facts(*answers, notes, found, by, *shares, *lengths, unusable, left_out)
     if not problems or not (found.usable or facts.bare):
-        refused = {} if unusable is None else {reason: each["rows"] for reason, each in by_reason(unusable.errors).items()}
-        reasons = ", ".join(f"{reason} ({number:,})" for reason, number in (refused | found.unusable).items())
         differ = other_answers(looked.collection)
-        raise CirfError(f"{entry.train_file}: no usable row: {reasons or 'there are no rows'}{f'; {differ}' if differ else ''}")
+        why = facts.causes or "there are no rows"
+        raise CirfError(f"{entry.train_file}: no usable row: {why}{f'; {differ}' if differ else ''}")
     return facts
 
 

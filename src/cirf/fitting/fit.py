@@ -58,7 +58,7 @@ def fit(recipe: Recipe, sizes: Mapping[str, int] | None, count: CountTokens, exa
     file, model = recipe.problems.tasks[0].train_file or "", recipe.backbone.model
     facts = look(recipe, count)
     if facts.rows < _LEAST:
-        raise CirfError(f"{file}: a single question cannot be trained on and tested with; add rows, some hundreds at best")
+        raise CirfError(f"{file}: a single question cannot be trained on and tested with; {_instead(facts)}")
     chosen = _problems(facts, recipe, parameters)
     header = _header(facts, file)
     if facts.bare:
@@ -72,7 +72,8 @@ def fit(recipe: Recipe, sizes: Mapping[str, int] | None, count: CountTokens, exa
         by_results = choices.results(facts)
         rows, found = _trained_on(draft(header, [*chosen, *by_results]), count)
         if found is None or not rows:
-            raise CirfError(f"{file}: {facts.found.usable} usable rows are too few to train on and to test with; add rows")
+            usable = f"{facts.found.usable} usable {'row is' if facts.found.usable == 1 else 'rows are'}"
+            raise CirfError(f"{file}: {usable} too few to train on and to test with; {_instead(facts)}")
         prose = facts.found.rationale_tokens_longest
         room = None
         if sizes is not None and "layers" in sizes and free is not None:
@@ -86,6 +87,16 @@ def fit(recipe: Recipe, sizes: Mapping[str, int] | None, count: CountTokens, exa
     fitted = parse(text)
     notes = [*_notes(facts, file, model, parameters, rows, fitted), *_slow(facts, fitted, sizes, rows)]
     return Fitted(text, tuple(notes))
+
+
+def _instead(facts: Facts) -> str:
+    """What to do about a file with too few usable rows: what `check` knows of the others, else to add some."""
+    known = [f"left out: {facts.causes}"] if facts.causes else []
+    if facts.unusable is not None:
+        first = facts.unusable.errors[0]
+        known += [f"{first.place}: {first.message}"] if first.message != first.reason else []
+    known += [note for note in facts.notes if note.startswith("columns")]
+    return "; ".join(known) or "add rows, some hundreds at best"
 
 
 def _needed(backbone: Backbone, sizes: Mapping[str, int], question: int, target: int, batch: int) -> float:

@@ -49,8 +49,9 @@ _DEFAULTS = schema.Segments()
 _ANSWER_LINE = re.compile(r"(?:^|\s)####[^\n]*\Z")
 _ANSWER_FIRST = re.compile(  # "The answer is B." in front of the reasons for it
     r"\A\W*(?:(?:the\s+)?(?:(?:(?:correct|right|final|best)\s+)?(?:answer|ans)\b(?:\s+(?:option|choice))?"
-    r"|(?:correct|right|best)\s+(?:option|choice))(?:\s+is\b(?=[ \t]+[^\s:])|(?P<mark>(?:\s+is)?\s*[:=]|\.(?=\s)))\s*"
-    r"(?P<said>(?:[^\n.!?]|i\.e\.){1,60}?)|yes|no(?!\.\s*(?:of\b|\d))|true|false)(?:[.!]+\s+|\n\s*)(?=\S)",
+    r"|(?:correct|right|best)\s+(?:option|choice))(?:\.?\s+is\b(?=[ \t]+[^\s:])|(?P<mark>(?:\s+is)?\s*[:=]|\.(?=\s)))\s*"
+    r"(?P<said>(?:[^\n.!?]|i\.e\.){1,60}?)"
+    r"|['(]?(?-i:[A-E])[')]?,?\s+i\.e\.,?\s[^\n.!?]{1,60}?|yes|no(?!\.\s*(?:of\b|\d))|true|false)(?:[.!]+\s+|\n\s*)(?=\S)",
     re.I,
 )
 _BOXED_LINE = re.compile(

@@ -85,7 +85,7 @@ class Planner:
         recipe = self.recipe
         learning = {"trains": lineage.trains(recipe), "answering": [origin.methods for origin in lineage.origins(recipe)]}
         drawn = keys.problems(recipe) | self.seed | self.rules | learning
-        problems = self._add("problems", drawn, problem_files(recipe) | lineage.lineage_files(recipe), data.problems, version=10)
+        problems = self._add("problems", drawn, problem_files(recipe) | lineage.lineage_files(recipe), data.problems, version=11)
         self.steps["problems"] = StagePart(problems, ("train.jsonl", "validation.jsonl"))
         self.answering["problems"] = StagePart(problems, ("test/",))
 
@@ -97,9 +97,9 @@ class Planner:
             asking |= {"segments": keys.segments(self.recipe), "template": teacher_prompt(self.recipe)}
             found["teacher"] = self._add("teacher", asking, learnt, data.teacher, version=2)
         gathered = section.model_dump(exclude={"teacher"}) | self.rules
-        rationales = self._add("rationales", gathered, found, data.rationales, version=7)
+        rationales = self._add("rationales", gathered, found, data.rationales, version=8)
         cut = keys.segments(self.recipe) | keys.drawing(self.recipe) | keys.left_out_scores(self.recipe)
-        self.steps["segments"] = self._add("segments", cut, learnt | {"rationales": rationales}, data.segments, version=9)
+        self.steps["segments"] = self._add("segments", cut, learnt | {"rationales": rationales}, data.segments, version=10)
 
     def _results(self) -> None:
         written = keys.results(self.recipe) | self.rules

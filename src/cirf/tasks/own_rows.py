@@ -38,6 +38,7 @@ _LETTERS = ({"y", "n"}, {"t", "f"})
 _MOST_CHOICES = 26
 _FORMULAS = 0.9  # share of formulas, numbers and single words from which on answers are LaTeX
 _POINT = re.compile(r"\s*-?(?:\d+\.\d{1,2}|0\.\d+)\s*")
+_DOLLARS = re.compile(r"\$\$?([^$]+?)\$?\$")  # around a formula; "$5" is money
 _PLUS = re.compile(r"\A\s*\+\s?(?=[$€£]?[\d.])")
 _FRACTION = re.compile(r"-?(?:\d+ )?\d+/\d+")
 _SCIENTIFIC = re.compile(r"-?\d[\d.]*\s?[×x*]\s?10\s?(?:\^\s?-?\d{1,2}|⁻?[⁰¹²³⁴-⁹]{1,2})")
@@ -186,10 +187,10 @@ def lines_by_kind(rows: _Numbered) -> dict[AnswerKind, list[int]]:
     return kinds
 
 
-def kind_counts(entry: TaskEntry, data: str | None, allowed: float) -> tuple[AnswerKind, dict[AnswerKind, int], int]:
-    """The kind of a jsonl entry's answers (`kind_of`), the number of rows of each kind by themselves, and of all rows."""
+def kinds_of(entry: TaskEntry, data: str | None, allowed: float) -> tuple[AnswerKind, dict[AnswerKind, list[int]], list[int]]:
+    """The kind of a jsonl entry's answers (`kind_of`), the lines of each kind by themselves, and of all rows."""
     rows = _read(_first_path(entry, data), [], entry.columns).rows
-    return kind_of(rows, allowed), {kind: len(lines) for kind, lines in lines_by_kind(rows).items()}, len(rows)
+    return kind_of(rows, allowed), lines_by_kind(rows), [line for line, _ in rows]
 
 
 def _doubts(rows: _Numbered, allowed: float) -> str | None:
@@ -373,7 +374,7 @@ def _check_choices(choices: Any, where: str) -> None:
 def _canonical(answer: Any, kind: AnswerKind, choices: Sequence[str] | None, where: str) -> str:
     text = str(answer).strip()
     if kind == "text":
-        return text
+        return formula[1].strip() if (formula := _DOLLARS.fullmatch(text)) else text
     if kind == "latex":
         return tidy_latex(text) or text
     if kind == "option":

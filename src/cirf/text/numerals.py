@@ -158,8 +158,19 @@ def _in_full(match: re.Match[str]) -> str:
 
 
 def unread_numbers(text: str) -> list[str]:
-    """The numbers of a text that `plain_numbers` does not read because of their points and commas, unchanged: ``12,5``."""
-    return [match[0] for match in _RUN.finditer(plain(text)) if _in_one_notation(match) == UNREAD]
+    """The numbers of a text that `plain_numbers` does not read because of their points and commas, unchanged: ``12,5``; not the
+    members of a point, a set or a list, such as ``(1,2)`` and ``1,2,3``."""
+    found = plain(text)
+    runs = (match for match in _RUN.finditer(found) if _in_one_notation(match) == UNREAD)
+    return [run[0] for run in runs if not (_SEVERAL.fullmatch(run[0]) or _within_brackets(found, run))]
+
+
+_SEVERAL = re.compile(r"\d{1,2}(?:,\d{1,2}){2,}|\d+_\d{1,2}")  # also a number with its base
+
+
+def _within_brackets(text: str, run: re.Match[str]) -> bool:
+    before, after = text[max(0, run.start() - 1) : run.start()], text[run.end() : run.end() + 1]
+    return "." not in run[0] and before in ("(", "[", "{") and after in (")", "]", "}", ",")
 
 
 _DECIMAL_COMMA = re.compile(r"(?<![\d.,(\[{])\d+(?:\.\d{3})*,\d{1,2}(?![\d,)\]}]|\.\d)")

@@ -25,7 +25,7 @@ _ALONE = re.compile(r"(?:(?:option|choice)\s+)?[(\[]?(\w+)[)\].:]?", re.I)
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _FEWEST = 2
 _LISTS = ("answers", "endings", "answer_choices", "candidates", "alternatives")
-_LABELS, _TEXTS = ("label", "key", "id", "letter"), ("text", "value", "content", "option")
+_LABELS, _TEXTS = ("label", "key", "id", "letter", "aid"), ("text", "value", "content", "option", "atext")
 _WRONG = re.compile(r"(?:distractor|(?:incorrect|wrong)(?:answer|option|choice))s?\d?")
 _FLAG = re.compile(r"(?:is_?)?(?:correct|right|answer)", re.I)
 _LABEL_NAMES = re.compile(
@@ -119,7 +119,7 @@ def _given(row: Mapping[str, Any]) -> Any:
     named = next((row[name] for name in ("choices", "options") if row.get(name) is not None), None)
     if named is None and (_LETTER.fullmatch(str(row.get("answer", "")).strip()) or _place(row) is not None):
         lists = (row[name] for name in _LISTS if isinstance(row.get(name), list))
-        return next((each for each in lists if len(each) >= _FEWEST and all(map(_is_plain, each))), None)
+        return next((each for each in lists if len(_texts(each)[1]) >= _FEWEST), None)
     return named
 
 

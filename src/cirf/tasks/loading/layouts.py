@@ -29,7 +29,7 @@ from cirf.tasks.loading.conversations import (
 )
 from cirf.tasks.loading.targets import LAST_LINE, from_sentence, is_bare_answer, opened_with, split_answer, worked_program
 from cirf.tasks.parsing.anchors import anchors, states_answer_only
-from cirf.tasks.parsing.answers import normalise_text, number_value
+from cirf.tasks.parsing.answers import normalise_text, number_value, parse_answer
 from cirf.tasks.parsing.texts import without_marks
 from cirf.tasks.parsing.thoughts import split_thoughts
 from cirf.tasks.steps import worked_out
@@ -37,13 +37,17 @@ from cirf.text.sentences import BETWEEN_SENTENCES
 
 _QUESTIONS = (
     *("prompt", "problem", "instruction", "query", "input", "statement", "claim", "question_stem"),
-    *("stem", "goal", "ctx", "sentence", "text", "review", "tweet", "headline", "utterance", "email", "ticket"),
+    *("stem", "goal", "ctx", "sentence", "text", "review", "tweet", "headline", "utterance", "email", "ticket", "message_1"),
 )
 _CONTEXTS = ("context", "passage", "hint", "body", "article", "story", "theory", "document", "paragraph", "table")
+_BESIDE = (  # the same next to a `question`, where they hold several words; else they may be notes
+    *("text", "sentence", "review", "tweet", "headline", "utterance", "email", "ticket", "input", "code", "snippet", "schema"),
+    *("abstract", "excerpt", "transcript", "dialogue", "dialog", "conversation", "scenario", "clause", "report"),
+)
 _REPORT = ("pre_text", "table", "post_text")  # FinQA's: all of them
 _TARGETS = (
     *("completion", "response", "output", "solution", "target", "generated_solution", "generation", "chosen"),
-    "deepseek_solution",
+    *("deepseek_solution", "r1_solution_1", "message_2"),
 )
 _GENERATIONS = ("generations", "responses", "completions", "samples")  # several of a question
 _ANSWERS = (
@@ -51,6 +55,7 @@ _ANSWERS = (
     *("gold", "gold_label", "final_decision", "final", "label", "cop", "expected_answer", "ground_truth"),
     *("answer_idx", "answer_index", "correct_idx", "correct_index", "correct_answer_index", "correct_choice"),
     *("answers", "exe_ans", "gold_answer", "reference_answer", "expected_output", "ideal", "labels"),
+    *("answers_spans", "ra"),
 )
 _VERDICTS_NAMED = ("verdict", "stance", "sentiment", "intent", "emotion", "diagnosis")  # the answer where no other has it
 _CLASSES = (  # the same, if the rationale ends with it; else it may be a note on the row
@@ -63,13 +68,15 @@ _RATIONALES = (
     *("cot", "reasoning_content", "reasoning", "explanation", "chain_of_thought", "thinking", "thought", "long_answer", "exp"),
     *("reason", "justification", "reasoning_steps", "solution_steps", "reasoning_trace", "thought_process", "thoughts"),
     *("worked_solution", "working", "analysis", "derivation", "explanation_1", "deepseek_reasoning", "thinking_trajectories"),
-    *("cot_content", "support", "why", "steps"),
+    *("cot_content", "complex_cot", "long_cot", "abstractive_explanation", "proof", "support", "why", "steps"),
 )
-_NOTES = ("reason", "justification", "working", "analysis", "support", "why", "steps")  # rationales only with several words
+_NOTES = ("reason", "justification", "working", "analysis", "proof", "support", "why", "steps")
+"""Rationales only with several words."""
 _LESS_LIKELY = (  # names of questions, and of other things
     *("goal", "ctx", "sentence", "text", "review", "tweet", "headline", "utterance", "email", "ticket"),
 )
 _STEPS = ("steps", "facts")
+_FACT = re.compile(r"fact_?\d|combined_?fact")  # one of several, each in a column
 JUDGEMENTS = ("correct", "is_correct", "label")
 """Columns that may say whether a solution is right, by true, false, 1 or 0."""
 _VERDICTS = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
@@ -79,7 +86,7 @@ _PAIRS = (("premise", "hypothesis"), ("premises", "conclusion"), ("sentence1", "
 _TURNS = ("messages", "conversations", "conversation", "contents", "dialog", "dialogue", "turns")
 _SYSTEM = ("system", "system_prompt", "system_instruction")
 _COLUMNS = (*_FIELDS, *_QUESTIONS, *_CONTEXTS, *_REPORT, *_TARGETS, *_ANSWERS, *_RATIONALES, *_STEPS, *_TURNS, *_SYSTEM)
-_NAMES = (*_COLUMNS, "evidence", *_VERDICTS_NAMED, *_CLASSES, "program", *(name for pair in _PAIRS for name in pair))
+_NAMES = (*_COLUMNS, *_BESIDE, "evidence", *_VERDICTS_NAMED, *_CLASSES, "program", *(name for pair in _PAIRS for name in pair))
 _KNOWN = {name.replace("_", ""): name for name in _NAMES}
 _ELSEWHERE = {  # in other languages, and ECQA's
     "question": "frage aufgabe pregunta pergunta domanda вопрос задача 问题 题目 題目 質問 問題 질문 문제 qtext",
@@ -90,9 +97,12 @@ _ELSEWHERE = {  # in other languages, and ECQA's
     "choices": "antwortmöglichkeiten optionen opciones opções opzioni варианты 选项 選択肢 선택지 보기",
 }
 _KNOWN |= {name: ours for ours, names in _ELSEWHERE.items() for name in names.split()}
+_NOTED = re.compile(r"topic|category|subject|source|type|role|level|split|\bid|date|lang|model", re.I)
 _NAMED = 12  # names of columns in a message
 _SENTENCE, _READ = 4, 0.5  # mean words of a column with texts, and the share of their pairs from which on it counts as read
+_REPEATED = 0.9  # share of a rationale's pairs that the column it is read from has; one with fewer is quoted
 _ASKED, _ASKED_TURNS = ("question", *(pair[0] for pair in _PAIRS), *_QUESTIONS), ("prompt", "input")
+_CODE = re.compile(r"[(){}=]")
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|\w+")  # of scripts without spaces a sign
 _SAID = ("text", "thought", "content", "fact", "step", "value", "output")  # the column of texts of a step's object
 _NO_TEXT = re.compile(r"\W*\d*\W*|(?i:positive|negative|neutral|true|false)")  # a step's number or rating
@@ -105,6 +115,7 @@ def plain_row(
     ``answered``, a target need not have an answer. ``RowError`` for a missing column, a conversation without an answer, and a
     target without an answer."""
     row = _renamed(raw, where, columns or {})
+    passages = [name for name in _BESIDE if is_text(row.get("question")) and name not in (columns or {}).values()]
     target = _target(row, where)
     marks = _marks(row, target, where if answered else None)
     if row.get("answer") is None and (answer := _answer(row, target, marks)) is not None:
@@ -124,8 +135,12 @@ def plain_row(
             row["rationale"] = summary
         elif facts is not None and target is None:
             row["rationale"] = facts
+    if target is None and row.get("rationale") is None and is_text(row.get("answer")) and _has_working(row["answer"]):
+        target = row.pop("answer")
     if target is not None and row.get("answer") is None:
         rationale, answer = split_answer(target)
+        if answer is None and (listed := with_choices({**row, "answer": ""}, where).get("choices")):  # "So the iron is heavier."
+            answer = parse_answer("option", target, listed)
         if answer is None and answered:
             message = "no answer is found in its text; end it with `#### ANSWER`, \\boxed{ANSWER} or `The answer is ANSWER.`"
             raise RowError(where, message, "no answer is found in its text")
@@ -135,8 +150,6 @@ def plain_row(
         again = target.split() == str(row["answer"]).split()
         if not again and (len(target.split()) > 1 or "=" in target):
             row["rationale"] = target
-    elif row.get("rationale") is None and is_text(row.get("answer")) and _has_working(row["answer"]):
-        row["rationale"], row["answer"] = split_answer(row["answer"])
     elif row.get("answer") is None and is_text(row.get("rationale")) and all(found := split_answer(row["rationale"])):
         row["rationale"], row["answer"] = found
     elif answered and row.get("answer") is None and (verdict := first_text(row, _VERDICTS_NAMED) or _class(row)):
@@ -150,7 +163,7 @@ def plain_row(
         row["answer"] = from_sentence(row["answer"], row["rationale"], str(row.get("question", "")))
     if is_text(row.get("answer")):
         row["answer"] = without_marks(row["answer"])
-    _put_context_first(row, where, columns or {})
+    _put_context_first(row, where, columns or {}, passages)
     return with_choices(row, where)
 
 
@@ -172,18 +185,32 @@ def _words(text: str) -> str:
     return " ".join(["", *re.findall(r"[^\W_]+", text.casefold()), ""])
 
 
-def _put_context_first(row: dict[str, Any], where: str, named: Mapping[str, str]) -> None:
-    """Put the context and the system prompt of a row before its question, unless the question has them."""
+def _put_context_first(row: dict[str, Any], where: str, named: Mapping[str, str], passages: Sequence[str]) -> None:
+    """Put the context, or else the first of the ``passages`` that is one, and the system prompt of a row before its question,
+    unless the question has them."""
     wanted = "context" in named or "question" not in named
     evidence = ("evidence",) if "claim" in row else ()
     sources = ("context",) if "context" in named else (*_CONTEXTS, *evidence, "premise", "premises")
     context = _context(row, sources) if wanted and is_text(row.get("question")) else None
     if context is None and "context" in named and row["context"] is not None:
         raise RowError(where, f"{named['context']} is no text and no list of texts", "its context is no text")
+    if context is None and wanted and "context" not in named:
+        context = next((row[name] for name in passages if _is_passage(row.get(name), row)), None)
     system = _system(row) if wanted and not _conversed(row) else None
     for before in filter(None, (context, system)):
         if before.strip() not in row["question"]:
             row["question"] = f"{before.strip()}\n\n{row['question']}"
+
+
+def _is_passage(value: Any, row: Mapping[str, Any]) -> bool:
+    """Whether a value is a text of several words or code, and no prompt or solution, which repeats the question or the
+    rationale."""
+    said, *others = (_words(str(each or "")) for each in (value, row.get("question"), row.get("rationale")))
+    return (
+        is_text(value)
+        and (len(value.split()) >= _SENTENCE or _CODE.search(value) is not None)
+        and not any(other.strip() and other in said for other in others)
+    )
 
 
 def _summary(row: Mapping[str, Any], target: str | None) -> str | None:
@@ -274,10 +301,11 @@ def _is_long(answer: Any) -> bool:
 
 
 def _has_working(answer: str) -> bool:
+    rationale, found = split_answer(answer)
     if split_thoughts(answer)[0] or "####" in answer or opened_with(answer):
         return True
-    if _is_long(answer) and worked_out(answer):
-        return number_value(split_answer(answer)[1] or "") is not None
+    if rationale and worked_out(answer) and number_value(found or "") is not None:
+        return True
     last = LAST_LINE.search(answer.strip())
     return last is not None and bool(anchors(last[1])) and (states_answer_only(last[1]) or "\\boxed" in last[1])
 
@@ -321,13 +349,16 @@ def unread_columns(rows: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) 
     texts: dict[str, set[str]] = {}
     shares: dict[str, list[float]] = {}
     for raw, plain in rows:
-        read = {pair for field in ("question", "answer", "rationale", "choices") for pair in _pairs(_joined(plain.get(field)))}
+        read = {pair for field in ("question", "answer", "choices") for pair in _pairs(_joined(plain.get(field)))}
+        explained = {*_pairs(_joined(plain.get("rationale")))}
         for name, value in raw.items():
             settled = name in ("choices", "options") and plain.get("choices")
             settled = settled or (name in ("program", "answer", *_TARGETS, *_GENERATIONS) and plain.get("rationale"))
             if (pairs := _pairs(text := _joined(value))) and not settled:
                 texts.setdefault(name, set()).add(text)
-                shares.setdefault(name, []).append(sum(pair in read for pair in pairs) / len(pairs))
+                repeated = len(explained.intersection(pairs)) >= _REPEATED * len(explained) or explained.issuperset(pairs)
+                found = read | explained if repeated else read
+                shares.setdefault(name, []).append(sum(pair in found for pair in pairs) / len(pairs))
     marks = {name: {(_verdict(plain.get(name)), str(plain["answer"])) for _, plain in rows} for name in JUDGEMENTS}
     judging = [name for name, found in marks.items() if {verdict for verdict, _ in found} == {True, False} and len(found) > 2]
     return judging + [
@@ -380,6 +411,8 @@ def _opened(row: dict[str, Any]) -> dict[str, Any]:
             row["prompt" if said[-1]["role"] == "user" else "messages" if name in ("text", *_ASKED_TURNS) else name] = said
     if (best := _best_generation(row)) is not None:
         row["completion"] = best
+    if facts := [value for name, value in row.items() if _FACT.fullmatch(str(name)) and is_text(value)]:
+        row.setdefault("facts", facts)
     for name in ("rationale", *_RATIONALES[:-1], *_TARGETS):
         value = row.get(name)
         if not are_turns(value) and (lines := _lines(value)) is not None:
@@ -431,7 +464,8 @@ def missing(row: Mapping[str, Any], field: str, where: str) -> RowError:
 
 
 def _guessed(row: Mapping[str, Any]) -> str:
-    """What to write behind ``--columns``: the column that asks, else the longest text, and as an answer the shortest."""
+    """What to write behind ``--columns``: the column that asks, else the longest text, and as an answer the shortest that is no
+    note on the row; without one the first long text is the question, and the longest other one holds rationale and answer."""
     texts = {str(name): str(value).strip() for name, value in row.items() if _is_value(value)}
     unread = [name for name in texts if _squeezed(name) not in _KNOWN]
     asked, answered = (
@@ -440,8 +474,11 @@ def _guessed(row: Mapping[str, Any]) -> str:
     long = [name for name in unread if len(texts[name].split()) >= _SENTENCE]
     asks = next((name for name in long if texts[name].endswith("?")), max(long, key=lambda name: len(texts[name]), default="..."))
     asks = asked or asks
-    short = min((name for name in unread if name not in (asks, *long)), key=lambda name: len(texts[name]), default="...")
-    return f"question={asks},answer={answered or short}"
+    others = [name for name in unread if name not in (asks, *long) and not _NOTED.search(name)]
+    if not (answered or others) and len(long) > 1:
+        asks = asked or next((name for name in long if texts[name].endswith("?")), long[0])
+        return f"question={asks},completion={max((name for name in long if name != asks), key=lambda name: len(texts[name]))}"
+    return f"question={asks},answer={answered or min(others, key=lambda name: len(texts[name]), default='...')}"
 
 
 def _target(row: dict[str, Any], where: str) -> str | None:

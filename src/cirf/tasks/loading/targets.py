@@ -21,11 +21,12 @@ from cirf.text.sentences import BETWEEN_SENTENCES
 
 LAST_LINE = re.compile(r"\n([^\n]+)\s*\Z")
 _LONGEST_ANSWER = 80  # characters of a target that is taken for a bare answer
+_LONGEST_SENTENCE = 400  # characters of a sentence that states a result; a list of equations is none
 _LONGEST_TITLE = 2  # words before a full stop that ends no sentence: Dr. No, St. Louis
 _FEW_WORDS = 6  # behind a label; more are a sentence
 OPENS = re.compile(  # not "No. of apples: 3", nor "Yes, let's see."
     r"\W{0,3}(yes|no|true|false|ja|nein|oui|non|s[íì]|sim|não|да|нет)\b"
-    r"(?!\.\s*(?:of\b|\d))(?!\W{1,4}(?:let|wait)\b)\**(?:[.,:;!]|\s[-–—])\**(?=\s+\S)",
+    r"(?!(?<=\bno)\.\s*(?:of\b|\d))(?!\W{1,4}(?:let|wait)\b)\**(?:[.,:;!]|\s[-–—])\**(?=\s+\S)",
     re.I,
 )
 _LABEL = re.compile(
@@ -43,8 +44,9 @@ _IS_BOLD = re.compile(
 )
 _MARKED_END = re.compile(r"(?:\*\*|`)([^*`\n]+)(?:\*\*|`)[\s.!]*\Z")
 _ALONE_AT_END = re.compile(  # a last paragraph that is an answer and nothing else
-    r"(?<=\S)[ \t]*\n[ \t]*\n\s{0,20}(?:\*\*((?!(?:note|final|answer|solution|conclusion|explanation)\b)[^*\n:]{1,40}?)\*\*"
-    r"|(yes|no|true|false|\([A-J]\)|[A-J]|[-$€£]?\d[\d,]*(?:\.\d+)?%?))[.!]?\s*\Z",
+    r"(?<=\S)[ \t]*\n[ \t]*\n\s{0,20}(?:[∴⇒→✅✓✔☑🎉👉]\ufe0f?\s?)?"
+    r"(?:\*\*((?!(?:note|final|answer|solution|conclusion|explanation)\b)[^*\n:]{1,40}?)\*\*"
+    r"|(yes|no|true|false|\([A-J]\)|[A-J]|[-$€£]?\d[\d,]*(?:\.\d+)?%?))[.!]?(?:\s?[☀-➿\U0001f300-\U0001faff\ufe0f])*\s*\Z",
     re.I,
 )
 _NO_RESULT = re.compile(  # a number that is still to be used, or a bound: "Finally, add 5.", "So x > 5."
@@ -67,11 +69,24 @@ _IS_NAME = re.compile(
     r".*\b(?:is|are|was|were)\s(?:the\s)?([A-Z][\w'’-]+(?:\s(?:(?:of|de|van|von|da)\s)?[A-Z][\w'’.-]*){0,3})[.!]?\Z"
 )
 _SAYS = re.compile(r"(?:we|i|it|they|he|she|you|there|this|that)(?:['’]\w+)?\s+\w", re.I)  # "Result: we find that ..."
-_SEVERAL = re.compile(r"=.*\bor\b|\bor\b.*=")
+_SEVERAL = re.compile(r"=.*\bor\b|\bor\b.*=|\b([A-Za-z])\s?=\s?\S{1,20}\sand\s\1\s?=")
 _SUM = re.compile(r"\d[^=]*\s[-+*/×÷]\s[^=]*\d")
 _CLAUSE = re.compile(r"that\s", re.I)
 _EXPLAINS = 3  # words behind a yes or no that explain it, and do not go on with a title
 _WORD = re.compile(r"[^\W_]+")
+_STATEMENT = re.compile(  # of a program: it prints a value that it does not say, or works one out of others
+    r"[ \t]*(?:print\s?\(|return\s\S|[a-z_]\w*\s?=\s?(?![^\n]*=)"
+    r"(?=[^\n]*\b[A-Za-z_]\w{2,}(?:\s?\*|\s[-+/%]\s)|[^\n]*(?:\*\s?|\s[-+/%]\s)[A-Za-z_]{3}"
+    r"|[^\n]*\b(?!(?:sqrt|sin|cos|tan|log|ln|exp)\b)[A-Za-z_]\w*\())"
+)
+_NO_CONCLUSION = re.compile(  # a check, or what a calculation starts from
+    r"\W*(?:note|remember|recall|since|because|as|if|using|given|where|let|for (?:example|instance))\b"
+    r"|.*(?:\b(?:check|verif|match|correct|consistent|indeed|confirm)|\?)",
+    re.I,
+)
+_CALCULATES = re.compile(r"\d\s?[-+*/×÷]\s?[($€£]{0,3}\d")
+_LETTERS = re.compile(r"[A-Za-z]{2}")
+_JOINED = re.compile(r"\b(?:and|or|but|while)\b|;|,\s")
 _SECOND_VERDICT = re.compile(r"\b(?:yes|no|true|false)\b", re.I)
 _SENTENCE = re.compile(r"(?:\S+\s+){2}.*[.!*]\s*", re.S)
 _MORE_THAN_A_NUMBER = re.compile(  # a date or a time of day
@@ -81,7 +96,8 @@ _TOGETHER = re.compile(  # numbers that belong together: 3 to 4, 5 ft 10 in
     r"\d(?:\s[a-z]+)?\s?(?:[:/–-]|,\s|\b(?:to|and|or|(?:out )?of)\b)?\s?[$€£]?(?<![\d.,])\d", re.I
 )
 _COURTESY = re.compile(
-    r"(?:(?<=[.!?*}\])`])|\A)\s*(?:please\s+)?(?:let me know (?:if|whether)|(?:i )?hope (?:this|that|it) helps|feel free to"
+    r"(?:(?<=[.!?*}\])`])|\A)\s*(?:please\s+)?(?:let me know|(?:i['’]m )?(?:happy|glad) to help|is there anything else"
+    r"|good luck|(?:i )?hope (?:this|that|it) helps|feel free to"
     r"|if you (?:have|need) (?:any|more|other|further)(?:\s[a-z]+){0,2}\s(?:questions?|help|details?|explanations?|assistance))\b"
     r"(?:(?!answer|####|boxed|=)[^\n]){0,300}\s*\Z",  # not to the end from each of many
     re.I,
@@ -102,6 +118,8 @@ def split_answer(text: str) -> tuple[str | None, str | None]:
     rest = unwrapped(said)
     if (block := block_of(rest)) is not None:
         return thought or None, block
+    if _is_program(rest):
+        return text.strip(), None
     tagged = rest != said.strip()
     summary = [tidy(text if kind in ENCLOSED else first_sentence(text).rstrip("! *")) for kind, text in anchors(rest)]
     answer = next(filter(None, reversed(summary)), None)
@@ -112,7 +130,7 @@ def split_answer(text: str) -> tuple[str | None, str | None]:
         answer = letters[-1] if letters and len(letters[-1]) == 1 else None
     if answer is None and not thought and (opened := OPENS.match(rest.strip())):
         return rest.strip()[opened.end() :].strip() or None, opened[1]
-    if answer is None and is_bare_answer(rest.strip()):
+    if answer is None and is_bare_answer(rest.strip()) and not _works_out(rest.strip()):
         label = _LABEL.match(rest.strip())
         if label and _SAYS.match(rest.strip(), label.end()):
             return text.strip(), None
@@ -144,12 +162,13 @@ def _corrected(text: str) -> str | None:
     said = places(text)
     if not said or said[-1][1] != "phrase" or not (after := BETWEEN_SENTENCES.split(text[said[-1][0] :], 1)[1:]):
         return None
-    return _concluded(after[0]) if _CORRECTS.search(after[0]) else None
+    return _concluded(after[0], results=False) if _CORRECTS.search(after[0]) else None
 
 
-def _concluded(text: str) -> str | None:
+def _concluded(text: str, results: bool = True) -> str | None:
     """What a text comes to without calling it the answer: the content of a closing label such as ``**Total:** $17``, else the
-    number of a last sentence that concludes; ``None`` where there is no such thing."""
+    number of a last sentence that concludes, or with ``results`` that says what was calculated last; ``None`` where there is no
+    such thing."""
     said = None
     for label in _LABEL.finditer(text):
         said = label
@@ -174,7 +193,8 @@ def _concluded(text: str) -> str | None:
     last = with_signs(last)
     if _LOSS.search(last):
         return None
-    if not (CONCLUDES.match(last) or _LEADS.match(last) or (len(lines) > 1 and _HEADING.search(lines[-2]))):
+    concludes = CONCLUDES.match(last) or _LEADS.match(last) or (len(lines) > 1 and _HEADING.search(lines[-2]))
+    if not concludes and not (results and _states_result(text, last)):
         said_in_bold = _IS_BOLD.match(last_sentence(text))  # "The price is **$17**."
         return tidy(said_in_bold[1].rstrip("!")) if said_in_bold else None
     unsettled = _SUM.search(last.rpartition("=")[2]) or _SEVERAL.search(last) if "=" in last else _NO_RESULT.search(last)
@@ -192,6 +212,36 @@ def _concluded(text: str) -> str | None:
         return parse_number(marked[1])
     bold = [part for part in _BOLD.findall(last_sentence(text)) if len(find_numbers(plain_numbers(part))) == 1]
     return parse_number(bold[0]) if len(bold) == 1 else None
+
+
+def _is_program(text: str) -> bool:
+    """Whether a text ends in a statement of a program, whose value only running it tells."""
+    before, _, last = text.rstrip("` \t\n").rpartition("\n")
+    return bool(before.strip("` \t\n")) and _STATEMENT.match(last) is not None
+
+
+def _states_result(text: str, last: str) -> bool:
+    """Whether the ``last`` sentence of a text says the value that the text worked out last (*The sum is 7.*), or works out a new
+    one (*He has 36 - 7 = 29 eggs left.*)."""
+    if (
+        len(last) > _LONGEST_SENTENCE
+        or _NO_CONCLUSION.match(last)
+        or _NO_RESULT.search(last)
+        or not last.rstrip(" *`)").endswith((".", "!"))
+    ):
+        return False
+    if "=" not in last:
+        worked = worked_out(text)
+        return bool(worked) and {number.value for number in find_numbers(last)} == {number_value(worked[-1])}
+    _, *between, right = last.split("=")
+    value, closing = number_value(parse_number(last) or ""), last_sentence(text)
+    new = value is not None and value not in numbers_in(text[: text.rindex(closing)])  # else it may check what was found
+    alone = {number.value for number in find_numbers(right)} == {value}
+    return new and alone and _CALCULATES.search(closing) is not None and not any(map(_JOINED.search, between))
+
+
+def _works_out(sentence: str) -> bool:
+    return "=" in sentence and all(each.search(sentence) for each in (_CALCULATES, _LETTERS, _SENTENCE))
 
 
 def is_bare_answer(text: str) -> bool:
