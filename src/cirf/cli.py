@@ -96,7 +96,7 @@ def run(
     out: Out = None,
     limit: Limit = None,
     until: Until = None,
-    dry_run: Annotated[bool, Option("--dry-run", help="Print what would be done, time, memory, disk; write nothing but the model's files in the cache.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Print stages, time, memory and disk; only models are fetched.")] = False,
     trust: TrustDry = False,
     allow_env: AllowEnv = None,
     quiet: Quiet = False,

@@ -136,8 +136,8 @@ def train(
             weight (of a model in float32) in place of adapters, and so on.
 
     Returns:
-        The model, merged and plain, and its `History`, where ``losses`` holds the loss of every update, ``validation`` those on the
-        held-out rows.
+        The model, merged and plain, and its `History`, where ``losses`` holds the loss of every update and
+        ``validation`` those on the held-out rows.
 
     Raises:
         CirfError: a row without prompt or completion, unknown functional tokens, a loss that is not a number, or
@@ -216,7 +216,8 @@ def evaluate(
             ``scores.json``; the same call resumes from what is there. ``None``: nothing is kept.
 
     Returns:
-        A `Score` with ``accuracy``, its 95 % ``interval``, mean ``tokens`` an answer, and the shares ``truncated`` and ``unparsed``.
+        A `Score` with ``accuracy``, its 95 % ``interval``, mean ``tokens`` an answer, and the shares ``truncated`` and
+        ``unparsed``.
 
     Raises:
         CirfError: as `generate`, and for a row that does not fit.
