@@ -384,10 +384,14 @@ def test_a_text_may_open_with_its_answer() -> None:
 
 
 def test_what_a_question_is_about_comes_before_it() -> None:
-    for name in ("context", "passage", "hint", "text", "sentence", "review", "email", "input", "code", "schema", "theory"):
+    for name in ("context", "passage", "hint", "text", "sentence", "email", "input", "schema", "theory"):
         assert plain_row({name: "Bo has 2 pens.", "question": "How many?", "answer": 2}, "here")["question"] == (
             "Bo has 2 pens.\n\nHow many?"
         )
+    for name in ("code", "snippet", "review", "report"):  # a solution or a note, if the question is not about it
+        for question, before in (("How many?", ""), ("What does it say?", "return 2 * 3 + 1\n\n")):
+            row = plain_row({name: "return 2 * 3 + 1", "question": question, "answer": 2}, "here")
+            assert row["question"] == f"{before}{question}"
     for other in (
         {"text": "pens"},  # a note
         {"text": "Question: How many? Answer: 2"},  # a prompt

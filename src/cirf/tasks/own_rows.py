@@ -24,7 +24,7 @@ from cirf.store.jsonl import Refused, RowError, row_numbers, sorting_out
 from cirf.store.paths import user_path
 from cirf.store.row_files import RowFile, read_row_file
 from cirf.tasks.loading.choices import are_labels, by_index, by_name, letter_and_text
-from cirf.tasks.loading.layouts import JUDGEMENTS, paths, plain_row, type_name, unread_columns
+from cirf.tasks.loading.layouts import JUDGEMENTS, passage_columns, paths, plain_row, type_name, unread_columns
 from cirf.tasks.loading.unusable import Tolerance, Unusable
 from cirf.tasks.parsing.answers import normalise_text, number_value, parse_answer
 from cirf.tasks.parsing.latex import MARKED_UP, is_formula, tidy_latex
@@ -304,10 +304,13 @@ def _sorted_out(path: Path, lenient: bool, columns: Sequence[tuple[str, str]], c
     if not rows:
         raise CirfError(f"{path}: holds no rows; every row needs question and answer")
     seen = dict(rows[:_LOOKED_AT])
-    unread = unread_columns([(raw, seen[line]) for line, raw in file.rows[: 2 * _LOOKED_AT] if line in seen])
+    looked_at = [(raw, seen[line]) for line, raw in file.rows[: 2 * _LOOKED_AT] if line in seen]
+    unread, before = unread_columns(looked_at), passage_columns(looked_at)
     advice = "name one that belongs to the question or is the rationale with --columns context=... or rationale=..."
     advice += ", and leave out rows that one marks as wrong" if {*unread} & {*JUDGEMENTS} else ""
     notes = (f"columns that are not read: {_listed(unread)}; {advice}",) if unread else ()
+    if before:
+        notes += (f"before the question comes: {_listed(before)}; --columns question=question leaves it out",)
     made = _Rows(file.word, rows, (*notes, *file.notes), _in_our_notation([row for _, row in rows], commas))
     return made, bad
 

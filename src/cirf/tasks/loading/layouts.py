@@ -44,6 +44,11 @@ _BESIDE = (  # the same next to a `question`, where they hold several words; els
     *("text", "sentence", "review", "tweet", "headline", "utterance", "email", "ticket", "input", "code", "snippet", "schema"),
     *("abstract", "excerpt", "transcript", "dialogue", "dialog", "conversation", "scenario", "clause", "report"),
 )
+_ASKED_ABOUT = re.compile(  # code may be a solution, and a review or report a note on the row, if the question is not about it
+    r"\b(?:code|programs?|functions?|scripts?|snippet|query|outputs?|prints?|returns?|lines?|loops?|methods?|class|variables?"
+    r"|reviews?|reviewers?|reports?|customer|author|writer|this|these|it|its|above|below|following)\b",
+    re.I,
+)
 _REPORT = ("pre_text", "table", "post_text")  # FinQA's: all of them
 _TARGETS = (
     *("completion", "response", "output", "solution", "target", "generated_solution", "generation", "chosen"),
@@ -195,16 +200,19 @@ def _put_context_first(row: dict[str, Any], where: str, named: Mapping[str, str]
     if context is None and "context" in named and row["context"] is not None:
         raise RowError(where, f"{named['context']} is no text and no list of texts", "its context is no text")
     if context is None and wanted and "context" not in named:
-        context = next((row[name] for name in passages if _is_passage(row.get(name), row)), None)
+        context = next((row[name] for name in passages if _is_passage(name, row)), None)
     system = _system(row) if wanted and not _conversed(row) else None
     for before in filter(None, (context, system)):
         if before.strip() not in row["question"]:
             row["question"] = f"{before.strip()}\n\n{row['question']}"
 
 
-def _is_passage(value: Any, row: Mapping[str, Any]) -> bool:
-    """Whether a value is a text of several words or code, and no prompt or solution, which repeats the question or the
-    rationale."""
+def _is_passage(name: str, row: Mapping[str, Any]) -> bool:
+    """Whether a column holds a text of several words or code, and no prompt or solution, which repeats the question or the
+    rationale, nor code or a note that the question does not mention."""
+    value = row.get(name)
+    if name in ("code", "snippet", "review", "report") and not _ASKED_ABOUT.search(row["question"]):
+        return False
     said, *others = (_words(str(each or "")) for each in (value, row.get("question"), row.get("rationale")))
     return (
         is_text(value)
@@ -366,6 +374,22 @@ def unread_columns(rows: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) 
         for name, found in shares.items()
         if fmean(found) < _READ and len(texts[name]) > 1 and fmean(len(text.split()) for text in texts[name]) >= _SENTENCE
     ]
+
+
+def passage_columns(rows: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> list[str]:
+    """The columns that are put before a ``question`` though their names do not say that they belong there; ``rows`` as of
+    `unread_columns`."""
+    found = {
+        name
+        for raw, plain in rows
+        for name, value in raw.items()
+        if _KNOWN.get(_squeezed(name)) in _BESIDE
+        and is_text(value)
+        and "question" in raw
+        and plain["question"] != raw["question"]
+        and plain["question"].startswith(value.strip())
+    }
+    return sorted(found)
 
 
 def _joined(value: Any) -> str:
