@@ -61,6 +61,8 @@ def test_a_step_that_goes_through_several_options_has_no_result(problems, tasks)
     compared = "Overall, comparing them:\nA. tree is wrong.\nB. water is right, so the answer is B."
     settles = [Steps("picks/train/d", 0, "option", ("A. tree: no.", "B. water: yes.", compared))]
     assert write_results(settles, problems, tasks, schema.Results()) == [("A", "B", "B")], "a step that settles on one has it"
+    later = [Steps("picks/train/d", 0, "line", ("Trees are dry.", "Fish need water.", "A tree is dry.", "Roofs are dry."))]
+    assert write_results(later, problems, tasks, schema.Results()) == [("A", "B", "", "")], "after the answer others are wrong"
 
 
 @pytest.mark.parametrize(
