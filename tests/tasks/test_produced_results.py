@@ -215,10 +215,11 @@ STATES = [
     ("The winner is whoever votes.", "", WHO),
     ("One of the birds is among them.", "", WHO),
     ("A pocket is too small for it.", "", WHO),
-    ("Salt is not associated with cancer.", "not associated with cancer", WHO),
+    ("Salt is not associated with cancer and causes no flu.", "not associated with cancer", WHO),
     ("Oslo is not located in Sweden.", "not Sweden", WHO),
     ("The arch is not made of concrete.", "not concrete", WHO),
     ("Not every band is loud.", "", WHO),
+    ("'Not bad' is a mild praise.", "mild praise", WHO),
     ("Rain causes floods whereas drought is dry.", "floods", WHO),
 ]
 
@@ -464,6 +465,7 @@ BORN = Problem("p", "t", "Eve was born in Cairo. Later Eve moved away.\n\nWhere 
         ("Since 120 / 4 = 30, each gets a share.", "30", TRAIN),  # nothing follows
         ("Since 10^2 > 97, it has no small divisor.", "no small divisor", YES),
         ("The remainder is 2 because 7 * 8 = 56.", "2", TRAIN),
+        ("log_2 32 = 5 since 2^5 = 32.", "5", TRAIN),
         ("If 30 kids make 9 cards each, there are 270 because 30 * 9 = 270.", "270", TRAIN),
         ("He saw as many as 3 + 6 = 9 films in 2 days.", "9", TRAIN),
         ("A ∩ B = {2,3}", "{2, 3}", TRAIN),
@@ -482,6 +484,7 @@ BORN = Problem("p", "t", "Eve was born in Cairo. Later Eve moved away.\n\nWhere 
         ("Read them:\n6.2, 12.7, 9", "6.2, 12.7, 9", TRAIN),
         ("4", "4", TRAIN),
         ("The pH is 3, which is below 7.", "3", TRAIN),
+        ("So 3 days are 72 hours.", "72", TRAIN),
         ("The reaction is 2H2 + O2 -> 2H2O.", "", TRAIN),
         ("Incubation <3 days.", "", TRAIN),
         ("Christmas Eve is December 24.", "December 24", dataclasses.replace(TRAIN, question="Which date is it?")),

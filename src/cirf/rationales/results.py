@@ -59,7 +59,8 @@ class RuleWriter:
     def __call__(self, steps: Steps, problem: Problem, task: Task) -> tuple[str, ...]:
         """One result a step, by ``task.result``; none for a step that goes through several options (``segments.options``). Of a
         rationale cut by function a step has one only where it calculates or concludes, and finds another than the last; of
-        other rationales the last step has the answer where it names it and works out nothing."""
+        other rationales the last step has the answer where it names it and works out nothing. Steps at the end that only mention
+        another option than the answer have none."""
         segments = tuple(map(with_points, steps.segments)) if task.decimal_commas else steps.segments
         results: list[str] = []
         for index, segment in enumerate(segments):

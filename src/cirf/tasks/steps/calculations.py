@@ -290,9 +290,9 @@ def without_reasons(text: str) -> str:
     digit is 4``, ``The rest is 2`` for ``The rest is 2 because 7 * 14 = 98``."""
 
     def told(reason: re.Match[str]) -> str:
-        """The reason of a value said before it (``He has 12, because 3 * 4 = 12``) stays: it is how that is worked out."""
-        said = numbers_in(text[max(0, reason.start() - _NEAR) : reason.start()])
-        return reason[0] if numbers_in(reason[0].rpartition("=")[2]) & said else ""
+        """The reason of an amount said before it (``He has 12, because 3 * 4 = 12``) stays: it is how that is worked out."""
+        before = text[max(0, reason.start() - _NEAR) : reason.start()]
+        return reason[0] if "=" not in before and numbers_in(reason[0].rpartition("=")[2]) & numbers_in(before) else ""
 
     return _PREMISE.sub(r"\g<lead>", _REASON.sub(told, text))
 
@@ -359,7 +359,8 @@ def named_value(segment: str, as_written: bool = False) -> str:
     for lead in _NAMES_A_VALUE.finditer(last):
         value, end = _listed_or_value(last, lead.end(), as_written)
         ends = _ENDS.match(last, end)
-        if not value or ends is None or (lead["amount"] and not (_PARTS.fullmatch(value) or _CLOCK.fullmatch(value))):
+        other = lead["amount"] and not (_PARTS.fullmatch(value) or _CLOCK.fullmatch(value) or CONCLUDES.match(last))
+        if not value or ends is None or other:
             found = []
             continue
         found.append(value)

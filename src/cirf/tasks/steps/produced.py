@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from cirf.records import AnswerKind, Problem
 from cirf.tasks.parsing.answers import anchors, equal_answers, mentions, normalise_text, number_value, parse_answer
+from cirf.tasks.parsing.options import NEGATION
 from cirf.tasks.parsing.texts import COPULA
 from cirf.tasks.steps.calculations import (
     ASKS,
@@ -424,9 +425,10 @@ def option_named(segment: str, choices: tuple[str, ...]) -> str:
 
 def only_mentioned(result: str, segment: str, problem: Problem) -> bool:
     """Whether a result is the letter of another option than the answer, which a step neither goes through nor settles on."""
-    another = problem.answer in _LETTERS and result in _LETTERS and result != problem.answer
-    concludes = another and (anchors(segment) or any(map(CONCLUDES.match, BETWEEN_SENTENCES.split(segment))))
-    return another and bool(problem.choices) and not concludes and not option_at_front(segment, problem)
+    another = bool(problem.choices) and problem.answer in _LETTERS and result in _LETTERS and result != problem.answer
+    if not another or anchors(segment) or option_at_front(segment, problem):
+        return False
+    return not any(CONCLUDES.match(sentence) and not NEGATION.search(sentence) for sentence in BETWEEN_SENTENCES.split(segment))
 
 
 def _named(text: str, choices: tuple[str, ...]) -> list[tuple[int, int, int]]:

@@ -62,7 +62,7 @@ _REPORTS = re.compile(  # "The passage also says that ..."
 _CLAUSE = re.compile(r"[;:]\s|,?\s(?:so|but|therefore|thus|hence|which means)(?: that)?\s|,\s(?:and\s)?|\sand\s(?=now\s)", re.I)
 _PREMISE = re.compile(r",?\s(?:so|therefore|thus|hence)(?: that)?\s")
 _NOTHING = re.compile(  # is something: it says what is not so
-    r"\W*(?:nothing|nobody|none|neither|no\s|not\s|whether\b|issue:)", re.I
+    r"\W*(?:nothing|nobody|none|neither|no\s|not\s(?:every|all|each|any|many)\b|whether\b|issue:)", re.I
 )
 _FACING = re.compile(r"\bfac(?:es?|ing)\s(?:(?:now|due)\s)?((?:north|south|east|west)(?:[- ]?(?:east|west))?)\W*$", re.I)
 _ASIDE = re.compile(
@@ -216,7 +216,9 @@ def _complement(text: str, verb: re.Match[str]) -> str:
         return ""
     denied = re.match(r"(?:not|no longer|never)\s+", text) if verb["copula"] else None
     text = _strip(text[denied.end() :] if denied else text)
-    if verb["copula"] and (by := _BY.match(text)) and not (denied and _RELATED.match(text)):
+    if denied and _RELATED.match(text):
+        text = re.split(r"\s(?:and|or)\s", text)[0]
+    elif verb["copula"] and (by := _BY.match(text)):
         text = _strip(text[by.end() :])
     text = text.lstrip("\"“'‘*(")
     end = _ENDS.search(text)
