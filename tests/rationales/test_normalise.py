@@ -49,6 +49,8 @@ texts = st.one_of(st.text(max_size=60), st.lists(st.sampled_from(PIECES), max_si
         ("use `print` here", "use print here"),
         ("1{,}000 * 2", "1,000 * 2"),
         ("30^\\circ and x^{2} and x^{n + 1}", "30° and x^2 and x^(n + 1)"),
+        ("10^{-7} and \\sqrt2", "10^-7 and √2"),
+        ("x^{12}", "x^12"),
         ("a\u00a0b\u200b  c\r\nd", "a b c\nd"),
         ("a\n\n\n\nb", "a\n\nb"),
         ("24 clips\n#### 72", "24 clips\n#### 72"),

@@ -61,6 +61,11 @@ def test_a_step_that_goes_through_several_options_has_no_result(problems, tasks)
     compared = "Overall, comparing them:\nA. tree is wrong.\nB. water is right, so the answer is B."
     settles = [Steps("picks/train/d", 0, "option", ("A. tree: no.", "B. water: yes.", compared))]
     assert write_results(settles, problems, tasks, schema.Results()) == [("A", "B", "B")], "a step that settles on one has it"
+    later = [Steps("picks/train/d", 0, "line", ("Trees are dry.", "Fish need water.", "A tree is dry.", "Roofs are dry."))]
+    assert write_results(later, problems, tasks, schema.Results()) == [("A", "B", "", "")], "after the answer others are wrong"
+    ruled_out = [Steps("picks/train/d", 0, "line", ("Fish need water.", "Hence it is not a tree."))]
+    assert write_results(ruled_out, problems, tasks, schema.Results())[0][0] == "B"
+    assert write_results(ruled_out, problems, tasks, schema.Results())[0][1] != "A"
 
 
 @pytest.mark.parametrize(
@@ -72,6 +77,8 @@ def test_a_step_that_goes_through_several_options_has_no_result(problems, tasks)
         ("Manet was the founder of the movement.", "founder of the movement"),
         ("It was not Monet.", "not Monet"),
         ("Monet made 1870 + 2 = 1872 of them.", "1872"),
+        ("1872", "1872"),
+        ("6.2, 12.7, 9", "6.2, 12.7, 9"),
     ],
 )
 def test_the_last_step_has_the_answer_that_it_names(last: str, result: str) -> None:

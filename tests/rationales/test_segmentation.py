@@ -544,6 +544,7 @@ def test_a_first_step_is_no_answer_in_front(first: str) -> None:
         ("P = 1/4.\nSo it is small.\n\n\\[\n\\boxed{\\frac{1}{4}}\n\\]", ("P = 1/4.", "So it is small.")),
         ("P = 1/4.\nSo it is:\n\\[\n\\boxed{4}\n\\]", ("P = 1/4.", "So it is:\n4")),
         ("Let X be it.\nX + 1 = 3\n=> X = 2", ("Let X be it.", "X + 1 = 3", "=> X = 2")),
+        ("(1) A: b, B: c.\n(2) A: c, B: b.\nAt the end, A has c.", ("A: b, B: c.", "A: c, B: b.", "At the end, A has c.")),
         ("There are 9 rows of 11 trees:\n9 * 11 = 99\nSo 99.", ("There are 9 rows of 11 trees:\n9 * 11 = 99", "So 99.")),
     ],
 )

@@ -232,7 +232,7 @@ def test_a_result_is_one_line_and_never_the_step(segment: str, previous: list[st
     result = task.result(segment, problem, tuple(previous))
     assert "\n" not in result
     assert result == result.strip()
-    assert not result or result != segment.strip()
+    assert not result or result != segment.strip() or any(map(str.isdecimal, result))
 
 
 @given(

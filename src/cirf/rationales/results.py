@@ -26,6 +26,7 @@ from cirf.tasks.parsing.answers import number_value
 from cirf.tasks.parsing.numeric import written_powers
 from cirf.tasks.steps import answer_named, left_side, numbers_in, strip_annotations, worked_out
 from cirf.tasks.steps.calculations import numbers_used
+from cirf.tasks.steps.produced import only_mentioned
 from cirf.tasks.task import Task
 from cirf.text.discourse import function_of
 from cirf.text.numerals import SCALES, evaluate, find_numbers, has_decimal_commas, number_text, plain_numbers, with_points
@@ -58,7 +59,8 @@ class RuleWriter:
     def __call__(self, steps: Steps, problem: Problem, task: Task) -> tuple[str, ...]:
         """One result a step, by ``task.result``; none for a step that goes through several options (``segments.options``). Of a
         rationale cut by function a step has one only where it calculates or concludes, and finds another than the last; of
-        other rationales the last step has the answer where it names it and works out nothing."""
+        other rationales the last step has the answer where it names it and works out nothing. Steps at the end that only mention
+        another option than the answer have none."""
         segments = tuple(map(with_points, steps.segments)) if task.decimal_commas else steps.segments
         results: list[str] = []
         for index, segment in enumerate(segments):
@@ -70,6 +72,10 @@ class RuleWriter:
             results.append("" if again else result)
         if results and steps.rule != "function" and _SAYS_LITTLE.fullmatch(results[-1]) and not worked_out(segments[-1]):
             results[-1] = answer_named(segments[-1], problem) or results[-1]
+        for index in reversed(range(len(results))):  # after the answer they say what it is not
+            if results[index] and not only_mentioned(results[index], segments[index], problem):
+                break
+            results[index] = ""
         known = task.in_our_notation(problem).question
         listed = [result.split(", ") for result in results]  # the numbers that a result lists, else the result
         each = [[result] if None in map(number_value, parts) else parts for result, parts in zip(results, listed, strict=True)]

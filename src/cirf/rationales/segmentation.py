@@ -33,6 +33,7 @@ from cirf.rationales.redundancy import Redundant, redundant
 from cirf.recipe import schema
 from cirf.records import Dropped, Problem, Rationale, Steps
 from cirf.tasks.steps import numbers_in, worked_out
+from cirf.tasks.steps.states import HOLDS
 from cirf.text.discourse import pieces, turns
 from cirf.text.normalise import normalise
 from cirf.text.numerals import has_decimal_commas, with_points
@@ -257,7 +258,11 @@ def _by_ordinal(text: str, marks: Sequence[Mark]) -> tuple[str, ...]:
     last = parts[-1].strip()
     if len(parts) > 1 and text[marks[0].start] in "(123456789" and not any(map(_BLANK_LINES.search, parts[:-1])):
         item, _, after = last.partition("\n\n")
-        parts[-1:] = [item, after] if _AFTER_LIST.fullmatch(after) and closing_start(last) == len(last) else [last]
+        closes = closing_start(last)
+        if _AFTER_LIST.fullmatch(after) and closes == len(last):
+            parts[-1:] = [item, after]
+        elif len(HOLDS.findall(last[:closes])) > 1:  # the last state: "Ann: red, Bo: blue" before "At the end, Bo has ..."
+            parts[-1:] = [last[:closes], last[closes:]]
     return _tidy(parts)
 
 

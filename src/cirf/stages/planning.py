@@ -105,7 +105,7 @@ class Planner:
         written = keys.results(self.recipe) | self.rules
         if self.recipe.results.by == "llm":
             written |= self.seed | {"writer": keys.asking(self.recipe.results.writer), "template": writer_prompt(self.recipe)}
-        version = 9 if self.recipe.results.by == "llm" or self.recipe.results.values == "used" else 8
+        version = 10 if self.recipe.results.by == "llm" or self.recipe.results.values == "used" else 9
         self._add("results", written, self.steps | result_files(self.recipe), data.results, version=version)
 
     def _codebooks(self) -> dict[int, StagePlan]:

@@ -4,6 +4,7 @@ A benchmark is a ``Task`` and what reads its rows; `cirf.tasks.registry` knows i
 """
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -200,13 +201,14 @@ class Task:
         return equal_answers(kind, parsed, gold)
 
     def result(self, segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
-        """What a step produced, by the task's rule (paper 3.3); empty where it names nothing, or only repeats the step."""
+        """What a step produced, by the task's rule (paper 3.3); empty where it names nothing, or only repeats the step,
+        numbers apart: a line may hold nothing else."""
         answer = problem.answer
         if self.decimal_commas:
             segment, problem = with_points(segment), self.in_our_notation(problem)
         found = " ".join(self.rule(segment, problem, previous).split())
         found = answer if found == problem.answer else found  # in its own notation
-        return "" if found == segment.strip() else found
+        return "" if found == segment.strip() and not re.search(r"\d", found) else found
 
     def in_our_notation(self, problem: Problem) -> Problem:
         if not self.decimal_commas:

@@ -78,7 +78,7 @@ _REPEATING = re.compile(r"(?<=[\d.])\\overline\s*\{(\d+)\}")
 _FRACTION = re.compile(r"(\d *)?\\[dtc]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}")
 _SHORT_FRACTION = re.compile(r"(\d *)?\\[dtc]?frac\s*(\d)\s*(\d)")
 _BINOMIAL = re.compile(r"\\[dt]?binom\s*\{([^{}]*)\}\s*\{([^{}]*)\}")
-_ROOT = re.compile(r"\\sqrt\s*\{([^{}]*)\}")
+_ROOT = re.compile(r"\\sqrt\s*(?:\{([^{}]*)\}|(\d))")
 _SCRIPT = re.compile(r"([\^_])\{([^{}]*)\}")
 _SPACE = re.compile(r"\\(?:[,;:! ]|q?quad\b|left\b|right\b|displaystyle\b|[bB]igg?[lr]?\b)|~(?=\\)")
 _ESCAPED = re.compile(r"\\([%$#&_{}])")
@@ -96,12 +96,13 @@ _THOUSANDS = re.compile(r"(?<=\d)(?:\{,\}(?=\d)|,\\!(?=\d{3}))")
 _TIMES = re.compile(r"(?<=[^\s]) *× *(?=\S)")
 _DIVIDED = re.compile(r" *÷ *")
 _MINUS = re.compile(r"−(?! )|(?<=[^\n])−")
+_NEGATIVE = re.compile(r"-\d+")  # a power
 _SIMPLE = re.compile(r"[\w.,$%√°]+")
 
 _PASSES = 100  # a bound on time: each pass removes one layer of nested marks
 
 # Patterns that a pass could change; most short texts have none, and testing once is cheaper than substituting.
-_ACTIVE = r"[^\n -~]|[\\_`]|\{,|\*[*A-Za-z\"'(]|\$[^$\n]*\$|^[-*#> ]| $|  |===|--\||\[asy|</?\w{1,6}[ />]|\n{3}|&\w{2,6};"
+_ACTIVE = r"[^\n -~]|[\\_`]|\{,|\^\{|\*[*A-Za-z\"'(]|\$[^$\n]*\$|^[-*#> ]| $|  |===|--\||\[asy|</?\w{1,6}[ />]|\n{3}|&\w{2,6};"
 _ACTIVE_FOR = {"keep": re.compile(_ACTIVE, re.M), "drop": re.compile(_ACTIVE + "|<<", re.M)}
 
 
@@ -131,7 +132,7 @@ def _once(text: str, annotations: Annotations) -> str:
     if "[asy]" in text:
         text = _FIGURE.sub(" ", text)
     text = _INLINE_TAG.sub(r"\2", _THOUSANDS.sub(",", text))
-    if "\\" in text or "$" in text:
+    if "\\" in text or "$" in text or "^{" in text:
         text = _latex(text)
     text = _BLANK.sub(" ", _GROUPS.sub("", text))
     if any(mark in text for mark in "*_`#->•◦▪‣="):
@@ -166,17 +167,16 @@ def _latex(text: str) -> str:
     text = _STRAY.sub(" ", text)
     text = _DOLLARS.sub(lambda m: m[1] if _FORMULA.search(m[1]) else m[0], text)
     if "\\" not in text:
-        return text
+        return _scripts(text)
     text = _ENVIRONMENT.sub(" ", text)
     text = _LINE_BREAK.sub(lambda m: m[1] + "\n" * (len(m[2]) // 2), text)
     text = _WRAPPER.sub(r"\1", _REPEATING.sub(r"\1...", text))
     text = _FRACTION.sub(lambda m: f"{_whole_part(m[1])}{_grouped(m[2])}/{_grouped(m[3])}", text)
     text = _SHORT_FRACTION.sub(lambda m: f"{_whole_part(m[1])}{m[2]}/{m[3]}", text)
     text = _BINOMIAL.sub(r"C(\1, \2)", text)
-    text = _ROOT.sub(lambda m: f"√{_grouped(m[1])}", text)
+    text = _ROOT.sub(lambda m: f"√{_grouped(m[1] or m[2] or '')}", text)
     text = _SYMBOL.sub(lambda m: _SYMBOLS[m[1]], text)
-    text = _DEGREE.sub("°", text)
-    text = _SCRIPT.sub(lambda m: f"{m[1]}{_grouped(m[2])}", text)
+    text = _scripts(_DEGREE.sub("°", text))
     text = _SPACE.sub(" ", text)
     return _ESCAPED.sub(r"\1", text)
 
@@ -194,6 +194,10 @@ def _joined(formula: str) -> str:
 def _grouped(part: str) -> str:
     part = part.strip()
     return part if _SIMPLE.fullmatch(part) else f"({part})"
+
+
+def _scripts(text: str) -> str:
+    return _SCRIPT.sub(lambda m: m[1] + (m[2] if _NEGATIVE.fullmatch(m[2]) else _grouped(m[2])), text)
 
 
 def _whole_part(digit: str | None) -> str:

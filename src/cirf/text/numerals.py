@@ -68,6 +68,9 @@ _EMPHASIS = re.compile(r"\*\*|__|`")
 _RUPEES = re.compile(r"\b[Rr]s\s?\.?\s?(?=\d)")
 
 UNREAD = "\ufffd"  # the replacement by `plain_numbers` of a number that is not read
+_ENCLOSED = re.compile(  # a point, set or list without blanks: "(2,4)", but not "(1,200)" or "\\frac{2,5}{3}"
+    r"(?<=[(\[{])(?<![A-Za-z]\{)(?!(?:[1-9][0-9]{0,2})(?:,[0-9]{3})+\\?[)\]}])-?[0-9]+(?:\.[0-9]+)?(?:,-?[0-9]+(?:\.[0-9]+)?)+(?=\\?[)\]}])"
+)
 _RUN = re.compile(r"(?<![0-9])[0-9]++(?:[.,'’_٬٫，][0-9]++)+")
 _READ = re.compile(r"[1-9][0-9]{0,2}(?:,[0-9]{3})+(?:\.[0-9]+)?|[0-9]+\.[0-9]+")
 _GROUPED = re.compile(
@@ -126,6 +129,11 @@ def plain_numbers(text: str, answer: bool = False) -> str:
     return _UNIT_POWER.sub(lambda unit: unit[1] + "²³"[int(unit[2]) - 2], found)
 
 
+def spread(text: str) -> str:
+    """A text with a blank behind the commas of points and sets: ``(2, 4)`` for ``(2,4)``."""
+    return _ENCLOSED.sub(lambda match: match[0].replace(",", ", "), text)
+
+
 _UNIT_POWER = re.compile(
     r"(?<=\d)((?:\s?[A-Za-zµ]{1,9}){1,2}\s?/\s?(?:[kcdm]?m|ft|in|s|sec|h)|\s?(?:[kcdm]m|ft|feet|yd|miles?|inches|units?)|\s(?:m|s|in))"
     r"\^([23])(?![\w^])"
@@ -160,17 +168,11 @@ def _in_full(match: re.Match[str]) -> str:
 def unread_numbers(text: str) -> list[str]:
     """The numbers of a text that `plain_numbers` does not read because of their points and commas, unchanged: ``12,5``; not the
     members of a point, a set or a list, such as ``(1,2)`` and ``1,2,3``."""
-    found = plain(text)
-    runs = (match for match in _RUN.finditer(found) if _in_one_notation(match) == UNREAD)
-    return [run[0] for run in runs if not (_SEVERAL.fullmatch(run[0]) or _within_brackets(found, run))]
+    runs = (match for match in _RUN.finditer(plain(spread(text))) if _in_one_notation(match) == UNREAD)
+    return [run[0] for run in runs if not _SEVERAL.fullmatch(run[0])]
 
 
 _SEVERAL = re.compile(r"\d{1,2}(?:,\d{1,2}){2,}|\d+_\d{1,2}")  # also a number with its base
-
-
-def _within_brackets(text: str, run: re.Match[str]) -> bool:
-    before, after = text[max(0, run.start() - 1) : run.start()], text[run.end() : run.end() + 1]
-    return "." not in run[0] and before in ("(", "[", "{") and after in (")", "]", "}", ",")
 
 
 _DECIMAL_COMMA = re.compile(r"(?<![\d.,(\[{])\d+(?:\.\d{3})*,\d{1,2}(?![\d,)\]}]|\.\d)")

@@ -32,7 +32,7 @@ _SMALL = re.compile(  # "option (b)", "choice c is right", "(b) is correct"; not
     rf"(?<=\boption ){_LONE}|(?<=\bchoice ){_LONE}|\([a-z]\)(?=\s(?:is|would be)\s(?:the\s|clearly\s)?(?:correct|right|best)\b)",
     re.I | re.M,
 )
-_NEGATION = re.compile(
+NEGATION = re.compile(
     r"\b(?:not|never|cannot|unlike|rather than|instead of|neither|nor|wrong|incorrect|rule out|eliminate)\b|n[’']t\b", re.I
 )
 
@@ -125,7 +125,7 @@ def parse_option(text: str, choices: Sequence[str] | None) -> str | None:
     if front and _in_range(front[1], count) and marked <= {front[1]}:
         return None if _is_another(whole[front.end() :], front[1], choices or ()) else front[1]
     last = _CONTRAST.split(plain(last_sentence(text)), 1)[0]
-    if _NEGATION.search(last) or _ends_in_a_list(whole, choices or ()):
+    if NEGATION.search(last) or _ends_in_a_list(whole, choices or ()):
         return None
     verdict = _VERDICT.fullmatch(last)
     if verdict and _in_range(verdict[1], count):
@@ -218,7 +218,7 @@ def _option_at_front(said: str, choices: Sequence[str], count: int) -> str | Non
     found = _mention_at_front(said, choices)
     if found:
         _refuse_a_second(said, found, choices, count)
-    return found or _only_mention(said, choices, whole=False, negated=bool(_NEGATION.search(said)))
+    return found or _only_mention(said, choices, whole=False, negated=bool(NEGATION.search(said)))
 
 
 def _is_another(text: str, letter: str, choices: Sequence[str]) -> bool:

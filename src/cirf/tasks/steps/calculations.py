@@ -18,6 +18,7 @@ from cirf.text.numerals import (
     only_word_value,
     plain,
     plain_numbers,
+    spread,
     with_signs,
     word_value,
 )
@@ -39,14 +40,15 @@ _LEAD = re.compile(
     re.I,
 )
 _UNSETTLED = re.compile(  # what follows a number that is only the first term of more
-    r"(?:[ \t]*[A-Za-z]+){0,2}[ \t]*(?:[+×*/÷^]|-(?=\s|[0-9]))[ \t]*[$(]*[ \t]*(?:[0-9]|[A-Za-z](?![A-Za-z]))"
+    r"(?:[ \t]*[A-Za-z]+){0,2}[ \t]*(?:[+×*/÷^]|-(?=\s|[0-9√]))[ \t]*[$({]*[ \t]*-?(?:[0-9√]|[A-Za-z](?![A-Za-z]))"
     r"|[ \t]*[+×*÷][ \t]*[A-Za-z]|[ \t]?x[ \t]?[$(]*[0-9]"
-    r"|\([0-9A-Za-z]|[ \t]*\(?[0-9][0-9.]*\)?[ \t]*[+×*/]"
+    r"|\([0-9A-Za-z√]|[ \t]*\(?[0-9][0-9.]*\)?[ \t]*[+×*/]"
     r"|[ \t]+(?:divided|plus|minus"  # "18 times a week" is an amount
     r"|times(?!\W*$|[.;,]\s|\s(?:per|each|every|in|on|an?\s(?:day|week|month|year|minute|hour|second))\b))\b"
     r"|\)[ \t]?(?:\([0-9A-Za-z]|\^)|[ \t]*[±∓][ \t]*(?:√|[0-9.]+\))"
     r"|[ \t]-[ \t](?!(?:so|done|correct|right|yes|no|not|exactly)\b)[a-z]+[ \t]*(?:$|[.,;)]|[+×*/-])"  # "220 - age"
     r"|(?![ckdmµ]?m[²³^]|(?:in|ft|yd|mi|km|s|h)[²³^])[a-z]{1,3}(?:[²³]|\^[23])"  # "0.5mv²"
+    r"|(?:[A-Z][a-z]?){1,4}[0-9]"  # "2H2O"
     r"|(?<=1/2)(?!(?:[kmc]?[gml]|lb|oz|ft|in|mi|hr?|min|s|d)\b)[a-z]{1,3}\b"
 )
 _RATE = re.compile(
@@ -57,12 +59,17 @@ _RATE = re.compile(
 _VARIABLE = re.compile(r"\s*(-?[0-9]{1,6}(?:\.[0-9]+)?)[ ]?([A-Z]|[xyzn])(?!\w|\s[0-9]|[\^²³])(?!\s*[+×*/-]\s*[0-9A-Za-z])")
 _UNIT_LETTERS = "ABCFHJKLMNSTVW"  # "= 21 N" is a force, unless N is an unknown elsewhere
 _GROUP = re.compile(  # a set, list, point or interval
-    r"\s*(\{[^{}\n]{1,80}\}|\[[^][\n]{1,80}\]|[(\[](?:[-+\w./√π∞ ]+,)+[-+\w./√π∞ ]+[)\]])"
+    rf"\s*(\{{[^{{}}\n{UNREAD}]{{1,80}}\}}|\[[^][\n{UNREAD}]{{1,80}}\]|[(\[](?:[-+\w./√π∞ ]+,)+[-+\w./√π∞ ]+[)\]])"
     r"(?=\W*$|[.;]\s|,?\s+(?:which|so|and|has|with|of|is)\b|,\s)"
 )
 _MULTIPLE = re.compile(  # of pi or of a root: "25π", "2√3/3"
     r"\s*(-?[$]?(?:[0-9]+(?:\.[0-9]+|/[0-9]+)?)?\s?(?:π|pi\b|√\s?(?:[0-9]+(?:\.[0-9]+)?|\([^()\n]{1,12}\))(?:\s?π)?)(?:\s?/\s?[0-9]+(?!\.?[0-9]))?)"
     r"(?!\s?[+×*/^-]\s?\S|[\w(]|\s?r(?![A-Za-z]))"
+)
+_ROOT = r"(?:[0-9]+(?:\.[0-9]+)?)?√(?:[0-9]+(?![.]?[0-9])|\([^()\n]{1,12}\))"
+_TERMS = rf"-?(?:{_ROOT}(?:\s?[+-]\s?(?:{_ROOT}|[0-9]+)){{1,2}}|[0-9]+\s?[+-]\s?{_ROOT}(?:\s?[+-]\s?(?:{_ROOT}|[0-9]+))?)"
+_SURD = re.compile(  # "√3+1", "6(√2-1)", "(1+√5)/2"
+    rf"\s*(-?[0-9]{{0,6}}\({_TERMS}\)(?:/[0-9]+)?|{_TERMS})(?!\s?[+×*/^-]\s?\S|[\w(]|\.[0-9])"
 )
 _EITHER = re.compile(r"\s*(±)\s?([0-9]+(?:\.[0-9]+)?|[0-9]*√[0-9]+)(?![\w(]|\.[0-9]|\s?[+*/×÷^])")
 _TERM = r"\(?(?:[0-9][0-9.]*[A-Za-z]?|[A-Za-zα-ω])(?:\^[0-9]|[²³])?(?!\w)\)?"
@@ -84,16 +91,30 @@ _ENDS = re.compile(  # of a clause, after a value and its unit
 )
 _READ = 300  # characters of a sentence
 _FRACTION = re.compile(r"-?(?:[0-9]+\s+)?[0-9]+/[0-9]+")
+_PADDED = re.compile(r"0[0-9]+")  # a code, a string
 _EXPONENT = re.compile(r"-?[0-9.]+e-?[0-9]{1,3}", re.I)
 _SMALLEST, _LARGEST = Fraction(1, 10**5), 10**7  # of values whose exponent is worked out
-_LIST_AT_END = re.compile(r"(?::|->|→)\s*(\[[^][\n,]{1,40},[^][\n]{1,60}\])[.!;]?\s*$")
+_LIST_AT_END = re.compile(rf"(?::|->|→)\s*(\[[^][\n,{UNREAD}]{{1,40}},[^][\n{UNREAD}]{{1,60}}\])[.!;]?\s*$")
 _ARROW_AT_END = re.compile(  # "sum 150; -20 => 130"
     r"(?:(?<=[0-9%)])|(?<=[0-9%)]\s))(?:[=-]>|[→⇒])\s*(?=-?\$?[0-9])(?=\S{1,20}(?:\s[^\W\d_]{1,12})?[.!;]?\s*$)"
+)
+_COLON_AT_END = re.compile(  # "12 + 6 = 18. Divide by 3: 6."
+    r"(?<=[0-9][.;!]\s)[A-Z][a-z]{2,12}[\w %]{0,40}:\s(?=-?\$?[0-9])(?=\S{1,20}(?:\s[^\W\d_]{1,12})?[.!]?\s*\Z)"
 )
 _SUBTRACTION = re.compile(r"(?<![0-9.])([0-9][0-9,]*(?:\.[0-9]+)?)\s?-\s?\$?([0-9][0-9,]*(?:\.[0-9]+)?)\s*=\s*$")
 _ARGUMENT = re.compile(r"[A-Za-z]\($")  # "4 * f(3)"
 _SUPPOSED = re.compile(r"\W*if\b[^\n]{0,200}?(?:\bwould|['’]d)\b", re.I)
-_REASON = re.compile(r",?\s(?:because|since)\s[0-9$(][^,;\na-z]*=[^,;\n]*")  # "because 7 * 14 = 98"
+_WITHIN = r"(?:[^,;\n.!?]|[.!?](?=\S)|,(?=[0-9]))"  # a sentence's clause
+_REASON = re.compile(  # "because 7 * 14 = 98"
+    rf"(?:,?\s(?:because|since)|,\sas)\s[0-9$(](?:[^,;\na-z=.]|\.(?=\S)|,(?=[0-9]))*={_WITHIN}*"
+)
+_PREMISE = re.compile(  # "Since a = 3 and b = 4, the area is 12": what follows counts
+    r"(?:\A|(?<=[.!?]\s)|(?<=\n))(?P<lead>[^\w\n]{0,5}(?:(?:so|and|but|now|then|also|next),?\s)?)"
+    r"(?:since|because|as|with|using|given|if|when|for|knowing|[a-z]{3,12}ing)\s"
+    r"(?:[^,;\n.!?=≈≡<>≤≥]|[.!?](?=\S)|,(?=[0-9]))*[=≈≡<>≤≥]"
+    rf"{_WITHIN}*,\s(?:(?:and\s)?[^\s,;]{{1,12}}\s?=\s?[^\s,;]{{1,12}},\s)*(?:then\s)?(?=\S)",
+    re.I,
+)
 _DROPS_TO = re.compile(  # "so the price drops to $60"
     r"[,;] so (?:the|it|that|this|his|her|their)\b[^.,;=\n]{0,60}?"
     r"\b(?:drops|falls|rises|goes|comes|increases|decreases|changes)\sto\s(?=\$?[0-9][0-9,.]*(?:\s[^\W\d_]+)?[.!]?\s*$)"
@@ -123,7 +144,7 @@ _GIVES = re.compile(
     r"result(?:s|ing)? in|totals?|yields?|"
     r"brings?\s[^.]{0,40}?\bto|outputs?|prints?|returns?|displays?|which is|left with|for a total of|remaining|"
     r"the (?:sum|total|difference|product|quotient|result|remainder) is)\s+"
-    r"(?:(?!(?:less|more|\w+er|than)\b)\w+\s+){0,2}?(?=[$-]?[0-9])",
+    r"(?:(?!(?:less|more|\w+er|than|below|above|within|at)\b)\w+\s+){0,2}?(?=[$-]?[0-9])",
     re.I,
 )
 _RESTATED = re.compile(
@@ -146,7 +167,8 @@ _COEFFICIENT = re.compile(r"[0-9][a-z]\s?=\Z")  # "3a = 4b"
 _BESIDE = re.compile(r"([abcdefijknopqrtuvwxyz])(?![\w'’²³^/])")  # not m, g, h, s, l: mostly units
 _DENIED = re.compile(
     r"\b(?:is|are|was|were)(?:\snot|n['’]t)\s(?:[a-z]+\s){0,2}$|\b(?:less|more|greater|smaller)\sthan\s$"
-    r"|\b(?:other\sthan|except(?:\sfor)?|besides|apart\sfrom|(?:is|are|was|be)\s(?:below|above|under))\s$|[0-9)]\($",
+    r"|\b(?:other\sthan|except(?:\sfor)?|besides|apart\sfrom|(?:is|are|was|be)\s(?:below|above|under))\s$"
+    r"|(?<![\d)]\s)(?<![\d)])[<>]\s?$|[0-9)]\($",
     re.I,
 )
 ASKS = re.compile(r"\?[\s\"'”’)*]{0,3}\Z")
@@ -212,7 +234,9 @@ def in_words(segment: str, previous: tuple[str, ...], as_written: bool = False) 
     if concludes and last and any(_short(number, text) == last and _stands_alone(text, number) for number in numbers):
         return last
     if anchors(segment):
-        return parse_answer("number", segment) or ""
+        found = parse_answer("number", segment) or ""
+        same = (_short(number, text, as_written) for number in numbers if as_written and number_text(number.value) == found)
+        return next(same, found)
     if found := _consequence(text, as_written):
         return found
     for match in reversed(list(_GIVES.finditer(text))):
@@ -251,16 +275,30 @@ def written_out(segment: str, as_written: bool = False) -> str:
         return listed[1]
     if (several := _SIDE_BY_SIDE.search(text)) and (values := _side_by_side(several[0], as_written)):
         return values
-    for sign in [*_ARROW_AT_END.finditer(text), *_DROPS_TO.finditer(text), *reversed(list(_EQUALS.finditer(text)))]:
+    closing = (sign for pattern in (_ARROW_AT_END, _COLON_AT_END, _DROPS_TO) for sign in pattern.finditer(text))
+    for sign in [*closing, *reversed(list(_EQUALS.finditer(text)))]:
         if _UNREAD_FIRST.match(text, sign.end()):  # an earlier equation is not what the step comes to
             return ""
-        if value := _value_at(text, sign.end(), as_written)[0]:
+        read = _listed_or_value if sign[0].endswith(" is") else _value_at  # "i is 0, 1, 2"
+        if value := read(text, sign.end(), as_written)[0]:
             return _closing(text, as_written) or value
     return ""
 
 
+def without_reasons(text: str) -> str:
+    """A text without the equations that its sentences only reason from: ``the last digit is 4`` for ``As 2^10 = 1024, the last
+    digit is 4``, ``The rest is 2`` for ``The rest is 2 because 7 * 14 = 98``."""
+
+    def told(reason: re.Match[str]) -> str:
+        """The reason of an amount said before it (``He has 12, because 3 * 4 = 12``) stays: it is how that is worked out."""
+        before = text[max(0, reason.start() - _NEAR) : reason.start()]
+        return reason[0] if "=" not in before and numbers_in(reason[0].rpartition("=")[2]) & numbers_in(before) else ""
+
+    return _PREMISE.sub(r"\g<lead>", _REASON.sub(told, text))
+
+
 def _without_asides(text: str) -> str:
-    """A step without the reasons of its equations (``because 7 * 14 = 98``), and without what is supposed after a conclusion
+    """A step `without_reasons`, and without what is supposed after a conclusion
     (``So it is 53. If Al came, it would be 54.``); whole where nothing is worked out then."""
     first, *rest = BETWEEN_SENTENCES.split(text)
     kept, concluded = [first], CONCLUDES.match(first) is not None
@@ -268,7 +306,7 @@ def _without_asides(text: str) -> str:
         if not (concluded and _SUPPOSED.match(sentence)):
             kept.append(sentence)
             concluded = concluded or CONCLUDES.match(sentence) is not None
-    found = [_REASON.sub("", sentence) for sentence in kept]
+    found = [without_reasons(sentence) for sentence in kept]
     said = " ".join(found)
     if found != [first, *rest] and any(_value_at(said, sign.end())[0] for sign in _EQUALS.finditer(said)):
         return said
@@ -314,13 +352,15 @@ def named_value(segment: str, as_written: bool = False) -> str:
     """What a step closes with as what something is, be it new or not: ``8`` in ``The greatest common divisor is 8.``,
     ``2 h 5 min`` in ``125 minutes is 2 h 5 min.``, ``19`` in ``Output: 19``, ``54, 48`` in ``The first is 54, the second 48.``"""
     last = BETWEEN_SENTENCES.split(_with_numbers(segment).strip())[-1][-_READ:]
+    value, end = _listed_or_value(last, 0, as_written)
+    if value and not last[end:].strip(" .;"):  # nothing else
+        return value
     found: list[str] = []
     for lead in _NAMES_A_VALUE.finditer(last):
-        value, end = _value_at(last, lead.end(), as_written)
-        if listed := _LISTED.match(last, lead.end() + 1):
-            value, end = listed[0], listed.end()
+        value, end = _listed_or_value(last, lead.end(), as_written)
         ends = _ENDS.match(last, end)
-        if not value or ends is None or (lead["amount"] and not (_PARTS.fullmatch(value) or _CLOCK.fullmatch(value))):
+        other = lead["amount"] and not (_PARTS.fullmatch(value) or _CLOCK.fullmatch(value) or CONCLUDES.match(last))
+        if not value or ends is None or other:
             found = []
             continue
         found.append(value)
@@ -329,13 +369,19 @@ def named_value(segment: str, as_written: bool = False) -> str:
     return ""
 
 
+def _listed_or_value(text: str, start: int, as_written: bool) -> tuple[str, int]:
+    """As `_value_at`, or the numbers that a text ends with as a list."""
+    listed = _LISTED.match(text, start + text.startswith(" ", start))
+    return (listed[0], listed.end()) if listed else _value_at(text, start, as_written)
+
+
 def plain_step(segment: str) -> str:
     """A step without calculator notes, emphasis, LaTeX wrapping and the mark that numbers it."""
     return _MARK.sub("", plain(strip_annotations(segment)))
 
 
 def _with_numbers(segment: str) -> str:
-    return with_signs(_MARK.sub("", plain_numbers(without_superscripts(asserted(segment)))))
+    return with_signs(_MARK.sub("", plain_numbers(spread(without_superscripts(asserted(segment))))))
 
 
 def worked_out(segment: str) -> tuple[str, ...]:
@@ -371,8 +417,9 @@ def _is_part(text: str, number: Numeral) -> bool:
 
 
 def _is_asked(text: str, number: Numeral) -> bool:
-    """Whether a number is a quotient to be worked out: ``35/5`` is, ``3/4`` is an amount."""
-    return "/" in text[number.start : number.end] and abs(number.value) > 1 and number.value.denominator == 1
+    """Whether a number is a quotient to be worked out: ``35/5`` and ``9.6/3.1`` are, ``3/4`` is an amount."""
+    written = text[number.start : number.end]
+    return "/" in written and ("." in written or (abs(number.value) > 1 and number.value.denominator == 1))
 
 
 def calculated_or_stated(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
@@ -433,12 +480,13 @@ def _value_at(text: str, start: int, as_written: bool = False) -> tuple[str, int
     """The value right behind a place in a text, and where it ends; empty where there is none, or one still to be worked out."""
     lead = _LEAD.match(text, start)
     at = lead.end() if lead else start
-    for special in (_VARIABLE, _GROUP, _MULTIPLE, _EITHER, _CLOCK, _PARTS):
+    for special in (_VARIABLE, _GROUP, _MULTIPLE, _SURD, _EITHER, _CLOCK, _PARTS):
         match = special.match(text, at)
         if match and special is _VARIABLE and re.search(rf"[0-9](?!{match[2]})[a-zA-Z]\s?=\s?$", text[max(0, at - 5) : at]):
             return "", at  # "10x = 4y"
         if match and not (special is _VARIABLE and _is_unit(match, text)):
-            return "".join(match.groups()).strip(), match.end()
+            value = "".join(match.groups()).strip()
+            return value.replace(" ", "") if special is _SURD else value, match.end()
     number = _first(text, at)
     if number is None or text[at : number.start].strip(" \t\n({") or _unsettled(text, number.end):
         return "", at
@@ -472,9 +520,11 @@ def _short(number: Numeral, text: str, as_written: bool = False) -> str:
     written = text[number.start : number.end].strip()
     if _EXPONENT.fullmatch(written) and not _SMALLEST <= abs(number.value) < _LARGEST:
         return written
+    if as_written and _PADDED.fullmatch(written):
+        return written
     if as_written and number.value.denominator != 1 and _FRACTION.fullmatch(written):
         return " ".join(written.split())
-    if as_written and (power := _SCIENTIFIC.fullmatch(written)):
+    if (power := _SCIENTIFIC.fullmatch(written)) and (as_written or not _SMALLEST <= abs(number.value) < _LARGEST):
         return f"{power[1]}*10^{power[2]}"
     scale = re.search(r"(hundred|thousand|million|billion|trillion)\W*$", text[number.start : number.end])
     if scale:

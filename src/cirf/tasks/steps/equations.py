@@ -29,8 +29,8 @@ _UNKNOWN = re.compile(r"(?<![A-Za-z])[A-Za-z](?![A-Za-z])")
 _STANDS_FOR = re.compile(r"\s*(?!I:)(?:where\s)?([0-9.]*[A-Zb-hj-z])\s?(?:=|:|\bis the\b)\s*(?:the\s)?[A-Za-z]{2}")
 _NAMED = re.compile(r"(?<=[a-z])\s?[:=]\s?([A-Zb-hj-z])\s?\.?\Z")
 
-_TERM = r"(?:[0-9][0-9.]{0,15}\s?)?(?:[A-Za-z](?![A-Za-z'’]))?(?:\^[0-9]{1,3}|[²³])?"
-_SIDE = rf"-?\(?(?=[0-9A-Za-z]){_TERM}(?:\s?[-+*/]\s?\(?(?=[0-9A-Za-z]){_TERM}){{0,5}}\)?"
+_TERM = r"(?:[0-9][0-9.]{0,15}\s?)?(?:√[0-9]{1,9}|[A-Za-z](?![A-Za-z'’]))?(?:\^[0-9]{1,3}|[²³])?"
+_SIDE = rf"-?\(?(?=[0-9A-Za-z√]){_TERM}(?:\s?[-+*/]\s?\(?(?=[0-9A-Za-z√]){_TERM}){{0,5}}\)?"
 _COMPARED = re.compile(rf"(?<![\w.$√^)])(?:{_SIDE})(?:\s?(?:[<>]=?|[≤≥≠])\s?{_SIDE}){{1,5}}(?![\w(/^]|\s?[-+*/=<>])")
 _FALSE = re.compile(r"\s(?:is\s(?:false|not\strue|wrong)|fails|does\snot\shold)\b", re.I)
 _NAMED_CHAIN = re.compile(r"(?<![\w-])[A-Z][\w'’-]*(?:\s?[<>]\s?[A-Z][\w'’-]*){1,9}(?!\w)")
@@ -42,7 +42,7 @@ def compared(segment: str, of_numbers: bool = False) -> str:
     text = plain_numbers(asserted(segment))
     every = [match[0].replace(" ", "").rstrip(".") for match in _COMPARED.finditer(text) if not _FALSE.match(text, match.end())]
     alone = len(every) == 1 and len(re.findall(r"\w+", _COMPARED.sub("", text))) < 2
-    found = [each for each in every if of_numbers or alone or re.search("[A-Za-z]", each)]
+    found = [each for each in every if of_numbers or alone or re.search("[A-Za-z√]", each)]
     named = [*_NAMED_CHAIN.findall(text), *(each for each in found if each.count("(") == each.count(")"))]
     return re.sub(r"\A\(([^()]*)\)\Z", r"\1", named[-1]) if named else ""
 

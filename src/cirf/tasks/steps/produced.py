@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from cirf.records import AnswerKind, Problem
 from cirf.tasks.parsing.answers import anchors, equal_answers, mentions, normalise_text, number_value, parse_answer
+from cirf.tasks.parsing.options import NEGATION
 from cirf.tasks.parsing.texts import COPULA
 from cirf.tasks.steps.calculations import (
     ASKS,
@@ -20,6 +21,7 @@ from cirf.tasks.steps.calculations import (
     named_value,
     numbers_in,
     plain_step,
+    without_reasons,
     written_out,
 )
 from cirf.tasks.steps.equations import compared, introduced, unsolved, unworked
@@ -94,12 +96,21 @@ def produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
     An amount such as ``24 km/h`` is a number, and the letter of the option that reads so only where the step says outright that
     it is the answer. Where the answer is negative, ``a loss of 3`` is ``-3``.
     """
-    found = _produced(segment, problem, previous)
+    rest, found = without_reasons(segment), ""
+    if rest != segment:  # an equation that it reasons from counts only where nothing firm follows
+        if written_out(segment) or unsolved(segment):
+            found = _produced(rest, problem, previous, firm=True)
+        else:
+            segment = rest
+    found = found or _produced(segment, problem, previous)
+    if UNREAD in found:  # of the text itself
+        return ""
     negative = problem.answer.startswith("-") and found == problem.answer[1:] and _NEGATIVE.search(segment)
     return problem.answer if negative else found
 
 
-def _produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
+def _produced(segment: str, problem: Problem, previous: tuple[str, ...], firm: bool = False) -> str:
+    """As `produced`, of all of a step; ``firm``: without the rules that read what a step only mentions."""
     choices = problem.choices or ()
     number = None if choices else number_value(problem.answer)
     as_written = number is None or "/" in problem.answer or number_text(number) != problem.answer  # else decimals
@@ -109,7 +120,8 @@ def _produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
         return letter
     if found := value or unsolved(segment) or compared(segment, judges(problem)):
         expected = problem.answer.replace(" ", "")
-        if "e" in found and (worth := number_value(found)) is not None and worth == number_value(problem.answer):
+        worth = number_value(found) if re.search("[e^]", found) else None
+        if worth is not None and worth == number_value(problem.answer):
             return problem.answer
         return problem.answer if expected in (found.replace(" ", ""), re.split("(?<![<>])=", found)[-1]) else found
     told, sure = asserted(segment), _unsupposed(segment, choices)
@@ -134,14 +146,19 @@ def _produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
     judged = number is None and _JUDGED.search(plain(segment)) is not None
     supposed = sure.split() != told.split()
     sum_left = unworked(told, (*previous, unknown))
-    return (
+    found = (
         found
+        or (statement[1].casefold() if (statement := _STATEMENT_IS.match(told)) else "")
         or ("" if outright else dated(told, problem, previous))
         or ("" if outright or judged else in_words(summary, previous, as_written))
         or (coin_state(segment, problem, previous) if coin else "")
         or (next(filter(None, row.groups())).strip() if (row := _TABLE_ROW.search(segment)) else "")
         or ("" if outright or judged else named_value(summary, as_written))
-        or ("" if judged else first_stated(summary, numbers_in(problem.question, *previous), as_written))
+    )
+    if found or firm:
+        return found
+    found = (
+        ("" if judged else first_stated(summary, numbers_in(problem.question, *previous), as_written))
         or (sum_left if not unknown or re.search("[A-Za-z]", sum_left) else unknown)
         or (
             ""
@@ -149,6 +166,7 @@ def _produced(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
             else state(after, problem, previous)
         )
     )
+    return next((chr(65 + place) for place, choice in enumerate(worded(choices)) if found and choice.casefold() == found), found)
 
 
 def _unsupposed(segment: str, choices: tuple[str, ...]) -> str:
@@ -185,6 +203,9 @@ _DATE = re.compile(
     r"(?:\s\d{1,2}(?:st|nd|rd|th)?)?,?\s(?:de\s)?\d{4})\b",
     re.I,
 )
+_DAY = re.compile(  # without a year
+    r"\b(?:January|February|March|April|May|June|July|August|September|October|November|December)\s\d{1,2}(?:st|nd|rd|th)?(?![\w:]|[.,]\d)"
+)
 
 _ASKS_WHEN = re.compile(r"\b(?:date|when|(?:what|which) (?:day|month|year))\b", re.I)
 
@@ -195,7 +216,8 @@ def dated(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
         problem.question
     ):
         return ""  # a date that only says when something was so
-    found = _DATE.findall(plain_step(segment))
+    said = plain_step(segment)
+    found = _DATE.findall(said) or (_DAY.findall(said) if _ASKS_WHEN.search(problem.question) else [])
     return found[-1] if found and found[-1] not in previous and found[-1] not in problem.question else ""
 
 
@@ -216,6 +238,12 @@ _RIGHT_SIDE = re.compile(
 _RIGHT = re.compile(
     r"(\b(?:statement|conclusion|claim|assertion)\s(?:is|was|must\sbe))\s(?:(right|correct)|wrong|incorrect)\b", re.I
 )
+_STATEMENT_IS = re.compile(  # "Statement 2 is false since ..."
+    r"\W*(?:(?:the|this)\s)?(?:(?:first|second|third)\s)?(?:statement|claim|assertion)(?:\s\(?(?:\d{1,2}|[IVX]{1,4}|[A-Z])\)?)?"
+    r"\s(?:is|must\sbe)\s(true|false)\b",
+    re.I,
+)
+_VERDICT = re.compile(r"(refut|support|entail|contradict)(?:s|es|ed|ment|ion)?", re.I)
 _SO = re.compile(r"[,;] (?:and )?(?:so|therefore|thus|hence) ", re.I)
 _LONG = 9  # words
 _OTHERWISE = re.compile(
@@ -251,6 +279,8 @@ def concluded(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
     if label and problem.answer.strip() and " ".join(content.split()).strip(' .*`"') == " ".join(problem.answer.split()):
         return problem.answer
     spelt = "|".join(re.escape(text) for text in {problem.answer, _plain(problem.answer)})
+    if verdict := _VERDICT.fullmatch(problem.answer):
+        spelt += f"|{verdict[1]}(?:e?s|e?d)"
     named = re.compile(whole_words(f"(?:{spelt})(?:s|es)?", problem.answer), re.I) if problem.answer.strip() else None
     sentences = BETWEEN_SENTENCES.split(plain_step(segment).strip())
     for sentence in reversed(sentences):
@@ -319,6 +349,7 @@ _SETTLES = re.compile(  # "Hence, C is the answer", "That points to B.", "only C
     r"(?:right|correct|answer|best|consistent|possible|left|valid)\b))",
     re.I | re.M,
 )
+_LETTERS = frozenset("ABCDEFGHIJ")
 _LEAVES = re.compile(
     r"\b(?:(?:that|this|which)\sleaves|left\swith)\s(?:us\swith\s)?(?:only\s|just\s)?(?:the\s|an?\s)?[\"'“‘(]*\Z", re.I
 )
@@ -360,6 +391,10 @@ def option_named(segment: str, choices: tuple[str, ...]) -> str:
     ]
     if settled and settled[-1] < len(choices) and not anchors(segment):
         return chr(65 + settled[-1])
+    last = BETWEEN_SENTENCES.split(text)[-1]
+    *_, said = _SO.split(last)
+    if said != last and (follows := _named(said, choices)) and not anchors(segment):  # "Ann thanks Beth, so Beth had helped"
+        return chr(65 + follows[0][2]) if len({index for *_, index in follows}) == 1 and not _OTHERWISE.search(said) else ""
     if not anchors(segment):
         left = {index for *_, index in named}
         lone = (not _FUNCTION_WORD.fullmatch(choice) or index in left for index, choice in enumerate(choices))
@@ -386,6 +421,14 @@ def option_named(segment: str, choices: tuple[str, ...]) -> str:
         return concluded
     indices = {index for _, _, index in named}
     return chr(65 + indices.pop()) if len(indices) == 1 else ""
+
+
+def only_mentioned(result: str, segment: str, problem: Problem) -> bool:
+    """Whether a result is the letter of another option than the answer, which a step neither goes through nor settles on."""
+    another = bool(problem.choices) and problem.answer in _LETTERS and result in _LETTERS and result != problem.answer
+    if not another or anchors(segment) or option_at_front(segment, problem):
+        return False
+    return not any(CONCLUDES.match(sentence) and not NEGATION.search(sentence) for sentence in BETWEEN_SENTENCES.split(segment))
 
 
 def _named(text: str, choices: tuple[str, ...]) -> list[tuple[int, int, int]]:

@@ -61,10 +61,12 @@ _REPORTS = re.compile(  # "The passage also says that ..."
 )
 _CLAUSE = re.compile(r"[;:]\s|,?\s(?:so|but|therefore|thus|hence|which means)(?: that)?\s|,\s(?:and\s)?|\sand\s(?=now\s)", re.I)
 _PREMISE = re.compile(r",?\s(?:so|therefore|thus|hence)(?: that)?\s")
-_NOTHING = re.compile(r"\W*(?:nothing|nobody|none|neither|no\s|whether\b|issue:)", re.I)  # is something: it says what is not so
+_NOTHING = re.compile(  # is something: it says what is not so
+    r"\W*(?:nothing|nobody|none|neither|no\s|not\s(?:every|all|each|any|many)\b|whether\b|issue:)", re.I
+)
 _FACING = re.compile(r"\bfac(?:es?|ing)\s(?:(?:now|due)\s)?((?:north|south|east|west)(?:[- ]?(?:east|west))?)\W*$", re.I)
 _ASIDE = re.compile(
-    r"\s(?:who|whose|whom|which|where|when|that(?=\s(?:is|are|was|were|has|have|had|can|could|do|does|did|will|would|took)\b))\s.*",
+    r"\s(?:who|whose|whom|whoever|which|where|when|how\s(?:many|much)|that(?=\s(?:is|are|was|were|has|have|had|can|could|do|does|did|will|would|took)\b))\s.*",
     re.I,
 )
 _SAYS_WHAT = re.compile(
@@ -92,9 +94,10 @@ _BY = re.compile(
     r"|(?:located|situated|born|held|set|found|based|placed|kept|stored|hidden)\s(?:in|on|at)\s",
     re.I,
 )
+_RELATED = re.compile(r"(?:associated|related|linked|connected)\s")  # "not related to Y" is not "not Y"
 _ENDS = re.compile(
     r"[,;:()\n\"“”]|\s-\s|\s(?:too|as well|together|who|which|that|where|when|whose|how|what|because|since|while|after|before"
-    r"|until|at the|unless|if|as|but|so|than|rather|and not"
+    r"|until|at the|unless|if|as|but|whereas|so|than|rather|and not"
     r"|due|during|without|through|such|like|therefore|thus|hence|now|again|anymore|afterwards|at first|including)(?=\W|$)"
     r"|(?<!ly)\s(?:[a-z]{3,}ed|used|held|made|dealt|built|known|born|found|set|written|worn|done)(?=\s(?:in|by|for|from|on|to|with|at|of"
     r"|up|around|as|out|between)\s|\W*$)|(?<!ly)\s[a-z]{3,}ing(?=\s(?:in|the|an?|at|on|of|from|with|by|two|three|about)\s)",
@@ -105,7 +108,7 @@ _EMPTY = re.compile(
     r"(?:it|this|that|these|those|there|one|some|many|something|someone|able|not|no|likely|(?-i:true|false)|in|at|of|for|to|with|so|as|case|what"
     r"|how|why|part|type|example|way|same|different|thing|things|here|he|she|they|we|you|i|possible|used|said|words?|need|also|only"
     r"|all|none|both|each|more|less|answer|one of|result|subject|series|order|question|correct|right|wrong|choice|option|lot"
-    r"|either|neither|well|home|each other|one another|to have .*)",
+    r"|either|neither|well|home|each other|one another|to have .*|in total|(?:.*\s)?(?:among|for|of|with)\s(?:it|them))",
     re.I,
 )
 PAIR = re.compile(  # "Nia is before Ava", "the order has Nia before Ava", "Bo came ahead of Cy"
@@ -114,10 +117,10 @@ PAIR = re.compile(  # "Nia is before Ava", "the order has Nia before Ava", "Bo c
     (before|after|above|below|behind|ahead\sof|next\sto|in\sfront\sof|left\sof|right\sof|[a-z]{3,}er\sthan)\s([A-Z][\w'’-]*)(?=\W*$)""",
     re.X,
 )
-_HOLDS = re.compile(  # "Ann has the book and Bo has the ball", "Ann: book, Bo: ball"
-    r"""(?<![\w-])([A-Z][\w'’-]*)(?::|(?:\s(?:now|still|then))?\s(?:has|had|holds|gets|got|keeps|owns|plays
-    |is\s(?:holding|playing|in|at|on|with)|(?:is\s)?danc(?:es|ing)\swith))\s(?:(?:the|an?|his|her|now)\s)*
-    ([\w'’-]+(?:\s(?!and\b|but\b)[\w'’-]+)?)(?=\s*(?:[,.;:!)]|and\b|but\b|while\b|$))""",
+HOLDS = re.compile(  # "Ann has the book and Bo has the ball", "Ann: book, Bo: ball"
+    r"""(?<![\w-])([A-Z][\w'’-]*)(?::\s|(?<=\w\w)\s?=\s?|(?:\s(?:now|still|then))?\s(?:has|had|holds|gets|got|keeps|owns|plays
+    |is\s(?:holding|playing|in|at|on|with)|(?:is\s)?danc(?:es|ing)\swith)\s)(?:(?:the|an?|his|her|now)\s)*
+    ([\w'’-]+(?:\s(?!and\b|but\b)[\w'’-]+)?)(?=\s*(?:[,.;:!)|]|and\b|but\b|while\b|$))""",
     re.X,
 )
 _UNFINISHED = re.compile(
@@ -163,7 +166,7 @@ def state(segment: str, problem: Problem, previous: tuple[str, ...]) -> str:
     known = {_stem(word) for word in _WORD.findall(asked if apart and "?" in asked else problem.question)}
     for sentence in reversed(BETWEEN_SENTENCES.split(text.strip())[-_SENTENCES_READ:]):
         plain = _REPORTS.sub("", _CONDITION.sub("", " ".join(sentence[:_READ].split())))
-        if len(held := _HOLDS.findall(plain)) > 1:
+        if len(held := HOLDS.findall(plain)) > 1:
             shared = {what.partition(" ")[2] for _, what in held}  # of "red ball" and "blue ball" the colours
             kept = ", ".join(f"{name}: {what.partition(' ')[0] if len(shared) == 1 else what}" for name, what in held)
             return kept if len(kept) <= _LONGEST_SERIES else ""
@@ -213,7 +216,9 @@ def _complement(text: str, verb: re.Match[str]) -> str:
         return ""
     denied = re.match(r"(?:not|no longer|never)\s+", text) if verb["copula"] else None
     text = _strip(text[denied.end() :] if denied else text)
-    if verb["copula"] and (by := _BY.match(text)):
+    if denied and _RELATED.match(text):
+        text = re.split(r"\s(?:and|or)\s", text)[0]
+    elif verb["copula"] and (by := _BY.match(text)):
         text = _strip(text[by.end() :])
     text = text.lstrip("\"“'‘*(")
     end = _ENDS.search(text)
