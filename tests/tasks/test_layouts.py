@@ -388,10 +388,12 @@ def test_what_a_question_is_about_comes_before_it() -> None:
         assert plain_row({name: "Bo has 2 pens.", "question": "How many?", "answer": 2}, "here")["question"] == (
             "Bo has 2 pens.\n\nHow many?"
         )
-    for name in ("code", "snippet", "review", "report"):  # a solution or a note, if the question is not about it
-        for question, before in (("How many?", ""), ("What does it say?", "return 2 * 3 + 1\n\n")):
+    for name, about in (("code", "What does the code return?"), ("snippet", "Its output?"), ("review", "Is it good?")):
+        for question in ("How many?", "Write a program.", about):  # else a solution or a note
             row = plain_row({name: "return 2 * 3 + 1", "question": question, "answer": 2}, "here")
-            assert row["question"] == f"{before}{question}"
+            assert row["question"] == ("return 2 * 3 + 1\n\n" if question == about else "") + question
+    solved = {"question": "Two boxes of 4 pens are how many?", "answer": 8, "text": "Each box has 4 pens. So 2 * 4 = 8 pens."}
+    assert plain_row(solved, "here")["question"] == solved["question"]
     for other in (
         {"text": "pens"},  # a note
         {"text": "Question: How many? Answer: 2"},  # a prompt

@@ -405,7 +405,7 @@ class Reward(Section):
     num_iterations: Positive = key(1, "Updates on the same answers.")
     beta: float = key(0.0, "Weight of the KL divergence from the start model; needs adaptation: lora.", ge=0)
     adaptation: Literal["lora", "full"] = key("lora", "Train adapters, or every weight. The saved model is merged and plain either way.")
-    lora: Lora = key(Lora(rank=16, alpha=32), "The adapters. Dropout is ignored.")
+    lora: Lora = key(Lora(), "The adapters. Dropout is ignored.")
     learning_rate: float = key(1e-4, "Learning rate, without weight decay; for adaptation: full about a tenth of this.", gt=0)
     warmup_steps: int = key(10, "Warm-up updates; then the learning rate is constant.", unit="updates", ge=0)
     eval_steps: Positive = key(25, "Updates between two validations: greedy answers to held-out questions (problems.validation). The model of the best one is kept.", unit="updates")

@@ -308,9 +308,9 @@ def _sorted_out(path: Path, lenient: bool, columns: Sequence[tuple[str, str]], c
     unread, before = unread_columns(looked_at), passage_columns(looked_at)
     advice = "name one that belongs to the question or is the rationale with --columns context=... or rationale=..."
     advice += ", and leave out rows that one marks as wrong" if {*unread} & {*JUDGEMENTS} else ""
-    notes = (f"columns that are not read: {_listed(unread)}; {advice}",) if unread else ()
+    notes = [f"columns that are not read: {_listed(unread)}; {advice}"] if unread else []
     if before:
-        notes += (f"before the question comes: {_listed(before)}; --columns question=question leaves it out",)
+        notes.append(f"before the question comes: {_listed(before)}; --columns question=question leaves it out")
     made = _Rows(file.word, rows, (*notes, *file.notes), _in_our_notation([row for _, row in rows], commas))
     return made, bad
 

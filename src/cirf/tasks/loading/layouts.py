@@ -32,7 +32,7 @@ from cirf.tasks.parsing.anchors import anchors, states_answer_only
 from cirf.tasks.parsing.answers import normalise_text, number_value, parse_answer
 from cirf.tasks.parsing.texts import without_marks
 from cirf.tasks.parsing.thoughts import split_thoughts
-from cirf.tasks.steps import worked_out
+from cirf.tasks.steps import numbers_in, worked_out
 from cirf.text.sentences import BETWEEN_SENTENCES
 
 _QUESTIONS = (
@@ -44,11 +44,12 @@ _BESIDE = (  # the same next to a `question`, where they hold several words; els
     *("text", "sentence", "review", "tweet", "headline", "utterance", "email", "ticket", "input", "code", "snippet", "schema"),
     *("abstract", "excerpt", "transcript", "dialogue", "dialog", "conversation", "scenario", "clause", "report"),
 )
-_ASKED_ABOUT = re.compile(  # code may be a solution, and a review or report a note on the row, if the question is not about it
-    r"\b(?:code|programs?|functions?|scripts?|snippet|query|outputs?|prints?|returns?|lines?|loops?|methods?|class|variables?"
-    r"|reviews?|reviewers?|reports?|customer|author|writer|this|these|it|its|above|below|following)\b",
-    re.I,
+_OF_CODE = re.compile(  # but not about writing it
+    r"\A(?!.*\b(?:write|implement|define)\b).*\b(?:code|program|script|snippet|outputs?|prints?|returns?)\b", re.I | re.S
 )
+_OF_A_TEXT = re.compile(r"\b(?:review(?:er)?s?|report(?:s|ed)?|customer|author|writer|this|these|it|its|above|following)\b", re.I)
+_ASKED_ABOUT = {"code": _OF_CODE, "snippet": _OF_CODE, "review": _OF_A_TEXT, "report": _OF_A_TEXT}
+"""What a question has that is about code, a review or a report; else these are a solution or a note on the row."""
 _REPORT = ("pre_text", "table", "post_text")  # FinQA's: all of them
 _TARGETS = (
     *("completion", "response", "output", "solution", "target", "generated_solution", "generation", "chosen"),
@@ -209,16 +210,15 @@ def _put_context_first(row: dict[str, Any], where: str, named: Mapping[str, str]
 
 def _is_passage(name: str, row: Mapping[str, Any]) -> bool:
     """Whether a column holds a text of several words or code, and no prompt or solution, which repeats the question or the
-    rationale, nor code or a note that the question does not mention."""
-    value = row.get(name)
-    if name in ("code", "snippet", "review", "report") and not _ASKED_ABOUT.search(row["question"]):
+    rationale or works out the answer, nor code or a note that the question does not mention."""
+    value, asked = row.get(name), row["question"]
+    if not isinstance(value, str) or not is_text(value) or (name in _ASKED_ABOUT and not _ASKED_ABOUT[name].search(asked)):
         return False
-    said, *others = (_words(str(each or "")) for each in (value, row.get("question"), row.get("rationale")))
-    return (
-        is_text(value)
-        and (len(value.split()) >= _SENTENCE or _CODE.search(value) is not None)
-        and not any(other.strip() and other in said for other in others)
-    )
+    worth = number_value(str(row.get("answer")))
+    solves = worth is not None and worth in map(number_value, worked_out(value)) and worth not in numbers_in(asked)
+    said, *others = (_words(str(each or "")) for each in (value, asked, row.get("rationale")))
+    long = len(value.split()) >= _SENTENCE or _CODE.search(value) is not None
+    return long and not solves and not any(other.strip() and other in said for other in others)
 
 
 def _summary(row: Mapping[str, Any], target: str | None) -> str | None:

@@ -80,12 +80,13 @@ _STATEMENT = re.compile(  # of a program: it prints a value that it does not say
     r"|[^\n]*\b(?!(?:sqrt|sin|cos|tan|log|ln|exp)\b)[A-Za-z_]\w*\())"
 )
 _NO_CONCLUSION = re.compile(  # a check, or what a calculation starts from
-    r"\W*(?:note|remember|recall|since|because|as|if|using|given|where|let|for (?:example|instance))\b"
+    r"\W*(?:note|remember|recall|if|where|let|for (?:example|instance))\b|\W*(?:since|because|as|using|given)\b(?![^\n]*,\s)"
     r"|.*(?:\b(?:check|verif|match|correct|consistent|indeed|confirm)|\?)",
     re.I,
 )
 _CALCULATES = re.compile(r"\d\s?[-+*/×÷]\s?[($€£]{0,3}\d")
 _LETTERS = re.compile(r"[A-Za-z]{2}")
+_COEFFICIENT = re.compile(r"\d[a-z]\b")  # "y = 3 - 2x" is an answer
 _JOINED = re.compile(r"\b(?:and|or|but|while)\b|;|,\s")
 _SECOND_VERDICT = re.compile(r"\b(?:yes|no|true|false)\b", re.I)
 _SENTENCE = re.compile(r"(?:\S+\s+){2}.*[.!*]\s*", re.S)
@@ -109,7 +110,8 @@ _SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/", "exp": "^
 
 def ended(text: str) -> str:
     """A text without the marks that end a model's turn, and without a closing phrase (*Let me know if you have questions!*)."""
-    return _COURTESY.sub("", _ENDS.sub("", text))
+    whole = _ENDS.sub("", text)
+    return _COURTESY.sub("", whole) or whole
 
 
 def split_answer(text: str) -> tuple[str | None, str | None]:
@@ -215,9 +217,10 @@ def _concluded(text: str, results: bool = True) -> str | None:
 
 
 def _is_program(text: str) -> bool:
-    """Whether a text ends in a statement of a program, whose value only running it tells."""
+    """Whether a text ends in a statement of a program, whose value only running it tells, and that is no sentence which states
+    an answer (*cost = rate * hours, so the answer is 60.*)."""
     before, _, last = text.rstrip("` \t\n").rpartition("\n")
-    return bool(before.strip("` \t\n")) and _STATEMENT.match(last) is not None
+    return bool(before.strip("` \t\n")) and _STATEMENT.match(last) is not None and not anchors(last.partition("=")[2])
 
 
 def _states_result(text: str, last: str) -> bool:
@@ -241,7 +244,8 @@ def _states_result(text: str, last: str) -> bool:
 
 
 def _works_out(sentence: str) -> bool:
-    return "=" in sentence and all(each.search(sentence) for each in (_CALCULATES, _LETTERS, _SENTENCE))
+    calculates = "=" in sentence and all(each.search(sentence) for each in (_CALCULATES, _LETTERS, _SENTENCE))
+    return calculates and not _COEFFICIENT.search(sentence)
 
 
 def is_bare_answer(text: str) -> bool:

@@ -120,8 +120,7 @@ def _produced(segment: str, problem: Problem, previous: tuple[str, ...], firm: b
         return letter
     if found := value or unsolved(segment) or compared(segment, judges(problem)):
         expected = problem.answer.replace(" ", "")
-        worth = number_value(found) if re.search("[e^]", found) else None
-        if worth is not None and worth == number_value(problem.answer):
+        if "e" in found and (worth := number_value(found)) is not None and worth == number_value(problem.answer):
             return problem.answer
         return problem.answer if expected in (found.replace(" ", ""), re.split("(?<![<>])=", found)[-1]) else found
     told, sure = asserted(segment), _unsupposed(segment, choices)
