@@ -1164,6 +1164,14 @@ FEW_TEXT = few_rows(
     ("direct_sft", "sft_cot"),
     "One training each; n = 200, Wilson intervals, McNemar's exact test. Each question lists five options.",
 )
+FEW_NUMBERS = few_rows(
+    "few-rows-numbers",
+    "135M, 300 rows of numbers",
+    "few-rows-numbers-cpu/smollm2-135m-instruct/numbers-300/1",
+    ("cirf_full", "terse", "direct_sft", "sft_cot"),
+    ("direct_sft", "sft_cot"),
+    "One training each; n = 200, Wilson intervals, McNemar's exact test, bold: p < 0.05.",
+)
 FEW_PROSE = few_rows(
     "few-rows-prose",
     "0.5B, 300 rows of numbers",
@@ -1759,6 +1767,6 @@ TABLES = (
     *(HELPS, USES, SCORES, CASCADE, VOTES, DIAGNOSES, CODES),
     *(GPU_SEEDS, GPU_PAIRS, AGAINST_PROSE, MACHINES, RATES, VALUE_TABLE, VARIED, TOKEN_LOSS, TOKEN_START),
     *(LATENT, BASELINE_TABLE, CODEBOOK, VARIANTS, scaled(), OUT_OF_DOMAIN, COST),
-    *(FEW_ROWS, FEW_TEXT, FEW_PROSE, LONG_THINKING, REWARD, REWARD_CONTROLS),
+    *(FEW_ROWS, FEW_TEXT, FEW_NUMBERS, FEW_PROSE, LONG_THINKING, REWARD, REWARD_CONTROLS),
     *FIGURE_TABLES,
 )

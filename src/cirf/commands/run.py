@@ -267,7 +267,7 @@ def print_methods(data: dict[str, Any]) -> None:
     def seconds(value: float | None) -> str:
         return "-" if value is None else f"{value:.2f}" if value < 10 else f"{value:.1f}"
 
-    titles = ("method", "accuracy\n(95 %)", "n", "to-\nkens", "s\nmean", "\np95", "well-\nformed", "trun-\ncated", "un-\nparsed")
+    titles = ("method", "accuracy\n(95 %)", "n", "to-\nkens", "s\nmean", "\np95", "well-\nform", "trun-\ncated", "un-\nparsed")
     rows = [
         (
             name,
