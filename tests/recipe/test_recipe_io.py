@@ -112,6 +112,11 @@ def test_a_mistake_names_file_key_expectation_and_find(lines: str, message: str)
     assert mistake(BASE + lines) == message
 
 
+def test_all_weights_are_trained_with_a_lower_learning_rate_unless_it_is_set() -> None:
+    assert Finetune(adaptation="full").learning_rate == 2e-5 < Finetune().learning_rate
+    assert Finetune(adaptation="full", learning_rate=4e-4).learning_rate == 4e-4
+
+
 def test_where_no_key_is_near_the_keys_of_the_section_are_listed() -> None:
     found = mistake(BASE + "results:\n  xyzzy: 1\n")
     keys = "by, values, units, working, last, dropout, file, max_characters, writer"

@@ -320,6 +320,10 @@ TOO_FEW_UPDATES = 60
 """With fewer updates many answers are not well-formed: after 36, 47 % of some free text (docs/research/analyses.md)."""
 
 
+FULL_LEARNING_RATE = 2e-5
+"""Peak learning rate where every weight is trained: adapters take larger steps."""
+
+
 class Finetune(Section):
     adaptation: Literal["full", "lora"] = key("lora", "Train every weight, or adapters and the new tokens' embeddings. The saved model is merged and plain either way.", paper="A.3")
     lora: Lora = key(Lora(), "The adapters.")
@@ -327,7 +331,7 @@ class Finetune(Section):
     min_steps: Positive = key(150, "epochs: auto: updates that new tokens need to be learned; with many rows two passes make more.", unit="updates")
     batch_size: Positive = key(4, "Rows a forward pass on one device.", unit="rows", paper="Table hyper-parameters, Step 4")
     gradient_accumulation_steps: Positive = key(8, "Forward passes an update. Several processes share them.", paper="Table hyper-parameters, Step 4")
-    learning_rate: float = key(1e-4, "Peak learning rate, for adapters; for adaptation: full about a fifth of this. Models below a billion parameters take 2e-4 to 4e-4.", paper="Table hyper-parameters, Step 4: 2e-5", gt=0)
+    learning_rate: float = key(1e-4, "Peak learning rate; for adaptation: full 2e-5 unless it is set. Models below a billion parameters take 2e-4 to 4e-4.", paper="Table hyper-parameters, Step 4: 2e-5", gt=0)
     learning_rates: tuple[Rate, ...] = key((), "Peak learning rates to try: every trained method is trained with each for `trial_epochs`, and then, from the start, with the one of the lowest last validation loss. Empty: learning_rate alone. A method whose learning rate is set in overrides or by its preset is trained with that alone.")
     trial_epochs: float = key(1.0, "Passes of a trial, which only chooses the learning rate.", unit="epochs", gt=0)
     weight_decay: float = key(0.1, "AdamW's weight decay.", paper="Table hyper-parameters, Step 4", ge=0)
@@ -349,6 +353,13 @@ class Finetune(Section):
     eval_steps: Positive | None = key(None, "Updates between two validation losses; null: once an epoch.", unit="updates")
     report_to: tuple[str, ...] = key((), "Trackers of the Trainer: tensorboard, wandb, ...")
     overrides: dict[str, Override] = key({}, "Keys of single methods, such as direct_sft: {learning_rate: 3.0e-4}.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_all_weights(cls, given: Any) -> Any:
+        if isinstance(given, dict) and given.get("adaptation") == "full":
+            return {"learning_rate": FULL_LEARNING_RATE} | given
+        return given
 
     def an_epoch(self, rows: int) -> int:
         """The updates of one pass over ``rows`` rows."""
