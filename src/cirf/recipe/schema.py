@@ -354,12 +354,11 @@ class Finetune(Section):
     report_to: tuple[str, ...] = key((), "Trackers of the Trainer: tensorboard, wandb, ...")
     overrides: dict[str, Override] = key({}, "Keys of single methods, such as direct_sft: {learning_rate: 3.0e-4}.")
 
-    @model_validator(mode="before")
-    @classmethod
-    def _of_all_weights(cls, given: Any) -> Any:
-        if isinstance(given, dict) and given.get("adaptation") == "full":
-            return {"learning_rate": FULL_LEARNING_RATE} | given
-        return given
+    @model_validator(mode="after")
+    def _of_all_weights(self) -> Finetune:
+        if self.adaptation == "full" and "learning_rate" not in self.model_fields_set:
+            object.__setattr__(self, "learning_rate", FULL_LEARNING_RATE)  # sections are frozen
+        return self
 
     def an_epoch(self, rows: int) -> int:
         """The updates of one pass over ``rows`` rows."""
