@@ -20,7 +20,7 @@ from cirf.errors import CirfError
 from cirf.fitting.choices import suited
 from cirf.fitting.cost import Updates, parameter_count, size_in_name, updates_of
 from cirf.fitting.facts import BETTER, FEWEST_STEPS, MOST_STEPS, best_rule, of_good_length
-from cirf.fitting.fit import FEW, fit
+from cirf.fitting.fit import FEW, OFTEN_EMPTY, fit
 from cirf.progress import print_table, printable, write_line
 from cirf.rationales.check import MOST_CHARACTERS, CheckReport, some
 from cirf.rationales.check import check as look
@@ -43,7 +43,6 @@ from cirf.tasks.steps.calculations import numbers_named
 from cirf.tasks.task import Task, with_options
 from cirf.text.numerals import with_points
 
-_OFTEN_EMPTY = 0.5
 _FEW_UNREAD = 0.02
 _ONE_STEP = 1.5
 """Steps a row, on average, below which most rationales are a single one."""
@@ -175,7 +174,7 @@ def _notes(made: dict[str, Any], recipe: Recipe) -> list[str]:
             notes.append(
                 f"{name}: numbers have decimal commas, so 1.350,5 is read as 1350.5, and results and answers are written that way"
             )
-        if row["usable"] and row["share_results_empty"] >= _OFTEN_EMPTY and recipe.results.by != "none":
+        if row["usable"] and row["share_results_empty"] >= OFTEN_EMPTY and recipe.results.by != "none":
             notes.append(
                 f"{name}: {row['share_results_empty']:.0%} of the steps have no result, so a trace says little; write in each "
                 "step what it finds, set results.by=llm or results.by=file, or compare with direct_sft"

@@ -65,7 +65,7 @@ def _lines(choices: Sequence[Choice]) -> Iterator[str]:
 METHODS = ("cirf_full", "sft_cot", "direct_sft")
 """Functional tokens first, then their comparisons: prose, and answers alone."""
 
-WHY_THESE = "functional tokens; prose to reach; bare answers to beat. terse: the same results without tokens, if accuracy is all"
+WHY_THESE = "functional tokens; prose to reach; bare answers to beat. For accuracy alone add terse_subjects, without tokens"
 
 TEST_SHARE, TEST_MOST, TEST_FEWEST = 0.2, 200, 20
 """Of the rows, for the test: 200 questions distinguish 10 points, fewer than 20 show nothing."""

@@ -25,7 +25,7 @@ from cirf.tasks.loading.load import load_problems
 FEW = 50
 """Below this many usable rows a model learns at most the form of traces."""
 
-MOSTLY_EMPTY = 0.8
+OFTEN_EMPTY = 0.5
 """Share of steps without a result from which on traces carry little information."""
 
 SLOW = 3600
@@ -202,7 +202,7 @@ def _notes(facts: Facts, file: str, model: str, parameters: int | None, rows: in
             f"{file}: {len(facts.unusable.errors):,} of {facts.unusable.rows:,} rows cannot be used, which the recipe allows "
             f"(problems.max_unusable_share); `cirf check {file}` lists them"
         )
-    if not facts.bare and facts.found.share_results_empty > MOSTLY_EMPTY:
+    if not facts.bare and facts.found.share_results_empty >= OFTEN_EMPTY:
         notes.append(
             f"{file}: {facts.found.share_results_empty:.0%} of the steps have no result, so traces say little; "
             "write in each step what it finds"
