@@ -40,7 +40,6 @@ KNOWN = {
     "cuda-toolkit": ("unknown", "holds no code: it names NVIDIA's libraries by version"),
     "docutils": ("unknown", "public domain, with parts under BSD licences; its editor mode under the GPL is not in the wheel"),
     "dominate": ("LGPL-3.0-or-later", "imported as it is by what `lm-eval` prints tables with; cirf holds no copy"),
-    "zss": ("unknown", "its metadata name none; the LICENSE file that it brings is BSD-3-Clause"),
 }
 """Distributions whose licence is not generally allowed or not stated: the licence, and why it may be installed."""
 _SPELT = {

@@ -78,22 +78,9 @@ def test_the_last_result_of_the_worked_solution_is_the_answer(name: str) -> None
         if task.answer == "yesno":
             assert (last == "heads") == (problem.answer == "yes"), problem
             assert all(results)
-        elif name == "gsm_symbolic":  # written by others: a percentage keeps its sign
-            assert task.parse(last, problem) is not None
         else:
             assert last == problem.answer, problem
             assert all(results)
-
-
-def test_gsm_symbolic_solutions_end_in_the_answer() -> None:
-    task = get("gsm_symbolic")
-    right = 0
-    for problem in made("gsm_symbolic", "train", 2, 200):
-        results = [task.result(line, problem, ()) for line in (problem.rationale or "").splitlines()]
-        last = ([result for result in results if result] or ["?"])[-1]
-        right += task.equal(last.rstrip("%"), problem)
-        assert "####" not in (problem.rationale or "")
-    assert right >= 190
 
 
 @given(st.integers(0, 10**6), st.integers(1, 6), st.integers(0, 4))

@@ -235,11 +235,6 @@ def test_too_few_rows_is_a_warning(mirror: Path) -> None:
     ]
 
 
-def test_gsm_symbolic_next_to_gsm8k_is_a_warning(mirror: Path) -> None:
-    loaded = load(mirror, {"task": "gsm8k"}, {"task": "gsm_symbolic", "train": 5, "test": 5})
-    assert "GSM8K" in loaded.report["warnings"][0]
-
-
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.99])
 def test_validation_shares(mirror: Path, share: float) -> None:
     loaded = load(mirror, {"task": "multiarith"}, validation=share)

@@ -35,7 +35,6 @@ TASKS: Registry[Task] = Registry(
         "made_coin_flip": "cirf.tasks.benchmarks.made:MADE_COIN_FLIP",
         "chain_sum": "cirf.tasks.benchmarks.made:CHAIN_SUM",
         "leg_counting": "cirf.tasks.benchmarks.made:LEG_COUNTING",
-        "gsm_symbolic": "cirf.tasks.benchmarks.made:GSM_SYMBOLIC",
     },
 )
 

@@ -1,4 +1,4 @@
-"""Tasks whose problems are made offline, with worked solutions: by templates of ours, or by reasoning-gym's generators.
+"""Tasks whose problems are made offline, with worked solutions.
 
     What is 4 + 7 - 2?
     Step 1: Adding 7 to 4 gives 4 + 7 = 11.
@@ -15,28 +15,18 @@
     Step 2: Maria turns the coin over, and now it shows tails instead of heads.
     Step 3: Noah leaves the coin alone, and it still shows tails as before.
 
-Wordings are those of several writers; a rationale keeps to one.
+Wordings are those of several writers; a rationale keeps to one. Numbers and animals of chain sums and leg counting are drawn in
+the order of reasoning-gym 0.1.25, so a seed gives the problems that it gave with that package.
 """
 
 from collections.abc import Mapping
-from functools import lru_cache
 from random import Random
 from typing import Any
 
 from cirf.records import Problem
 from cirf.tasks.loading.generated import stream_seed
-from cirf.tasks.parsing.answers import parse_answer
 from cirf.tasks.steps import calculated, coin_state
 from cirf.tasks.task import Option, Task
-
-
-@lru_cache(maxsize=24)
-def _stream(name: str, seed: int, size: int = 1, **options: float) -> Any:
-    """The problems of one of reasoning-gym's generators."""
-    from reasoning_gym import create_dataset
-
-    return create_dataset(name, seed=stream_seed(name, seed), size=size, **options)
-
 
 ADD = (
     "Adding {term} to {total} gives {total} + {term} = {new}.",
@@ -54,22 +44,23 @@ SUBTRACT = (
 
 def make_chain_sum(seed: int, index: int, options: Mapping[str, Any]) -> Problem | None:
     """Problem ``index`` of the stream; skipped where a running total goes below zero unless ``allow_negative``."""
-    item = _stream("chain_sum", seed, **{key: value for key, value in options.items() if key != "allow_negative"})[index]
-    expression = item["metadata"]["expression"]
-    draw = Random(f"chain_sum/{seed}/{index}")
-    first, *rest = expression.split()
-    total = int(first)
-    add, subtract = draw.choice(ADD), draw.choice(SUBTRACT)  # a writer keeps to one wording
+    draw = Random(stream_seed("chain_sum", seed) + index)
+    count = draw.randint(options["min_terms"], options["max_terms"])
+    digits = draw.randint(options["min_digits"], options["max_digits"])
+    low, high = (0 if digits == 1 else 10 ** (digits - 1)), 10**digits - 1
+    total, *terms = [draw.randint(low, high) for _ in range(count)]
+    signs = [draw.choice("+-") for _ in terms]
+    expression = " ".join((str(total), *(f"{sign} {term}" for sign, term in zip(signs, terms, strict=True))))
+    writer = Random(f"chain_sum/{seed}/{index}")
+    add, subtract = writer.choice(ADD), writer.choice(SUBTRACT)  # a writer keeps to one wording
     steps: list[str] = []
-    for sign, term in zip(rest[::2], map(int, rest[1::2]), strict=True):
+    for sign, term in zip(signs, terms, strict=True):
         new = total + term if sign == "+" else total - term
         if new < 0 and not options["allow_negative"]:
             return None
         phrase = (add if sign == "+" else subtract).format(term=term, total=total, new=new)
         steps.append(f"Step {len(steps) + 1}: {phrase}")
         total = new
-    if str(total) != item["answer"]:
-        raise AssertionError(f"chain_sum: {expression} = {total}, but the generator says {item['answer']}")
     return Problem(id="", task="", question=f"What is {expression}?", answer=str(total), rationale="\n".join(steps))
 
 
@@ -99,6 +90,17 @@ SUM_UP = (
     "Adding these {product} legs to the {total} legs so far gives {total} + {product} = {new} legs.",
     "Together with the {total} legs counted before, the total grows to {total} + {product} = {new} legs.",
 )
+_BY_LEGS = {
+    0: "snake, sea slug, jellyfish, flatworm, leech",
+    2: "chicken, bird, human, duck",
+    4: "dog, cat, cow, horse, lion, elephant, giraffe, tiger, deer, sheep",
+    5: "starfish",
+    6: "insect, ant, butterfly, beetle, bee, wasp, grasshopper, cricket, cockroach, praying mantis, firefly",
+    8: "spider, scorpion",
+    10: "crab, lobster, shrimp",
+    14: "woodlouse",
+}
+LEGS = {animal: legs for legs, animals in _BY_LEGS.items() for animal in animals.split(", ")}
 _PLURALS = {
     "butterfly": "butterflies",
     "cockroach": "cockroaches",
@@ -110,15 +112,13 @@ _PLURALS = {
 
 
 def make_leg_counting(seed: int, index: int, options: Mapping[str, Any]) -> Problem:
-    from reasoning_gym.arithmetic.leg_counting import ANIMALS
-
-    kinds = {key: options[key] for key in ("min_animals", "max_animals")}
-    item = _stream("leg_counting", seed, **kinds, min_instances=1, max_instances=options["max_count"])[index]
-    draw = Random(f"leg_counting/{seed}/{index}")
-    multiply, add = draw.choice(tuple(zip(MULTIPLY, SUM_UP, strict=True)))  # one writer a rationale
+    draw = Random(stream_seed("leg_counting", seed) + index)
+    animals = draw.sample(list(LEGS), draw.randint(options["min_animals"], options["max_animals"]))
+    writers = tuple(zip(MULTIPLY, SUM_UP, strict=True))
+    multiply, add = Random(f"leg_counting/{seed}/{index}").choice(writers)  # one writer a rationale
     groups, steps, total = [], [], 0
-    for number, (animal, count) in enumerate(item["metadata"]["animals"].items()):
-        legs = ANIMALS[animal]
+    for number, animal in enumerate(animals):
+        count, legs = draw.randint(1, options["max_count"]), LEGS[animal]
         group = f"{count} {animal if count == 1 else _PLURALS.get(animal, animal + 's')}"
         groups.append(group)
         product = count * legs
@@ -127,8 +127,6 @@ def make_leg_counting(seed: int, index: int, options: Mapping[str, Any]) -> Prob
         if number:
             steps.append(add.format(total=total, product=product, new=total + product))
         total += product
-    if str(total) != item["answer"]:
-        raise AssertionError(f"leg_counting: {groups} have {total} legs, but the generator says {item['answer']}")
     listed = " and ".join(part for part in (", ".join(groups[:-1]), groups[-1]) if part)
     question = f"How many legs {'does' if groups[0][:2] == '1 ' and len(groups) == 1 else 'do'} {listed} have in total?"
     rationale = "\n".join(f"Step {number}: {step}" for number, step in enumerate(steps, 1))
@@ -199,37 +197,4 @@ MADE_COIN_FLIP = Task(
         "min_people": Option(2, 1, len(NAMES), "Fewest people in a question."),
         "max_people": Option(5, 1, len(NAMES), "Most people in a question."),
     },
-)
-
-
-# GSM-Symbolic: reasoning-gym's templates of grade-school problems with fresh names and numbers, and its worked solutions. They
-# follow GSM8K's *test* set. A model trained on this task must never be scored on GSM8K.
-_ROWS = 100_000  # the generator draws one template a row up front
-_REQUEST = "Give the result as your final answer. Do not include units."  # the answer format is given elsewhere
-
-
-def make_gsm_symbolic(seed: int, index: int, options: Mapping[str, Any]) -> Problem | None:
-    """Problem ``index`` of the stream; skipped where worked solution and answer disagree, or the solution is empty."""
-    if index >= _ROWS:
-        return None
-    item = _stream("gsm_symbolic", seed, _ROWS, difficulty=options["difficulty"])[index]
-    solution, mark, final = item["metadata"]["answer_cot"].rpartition("####")
-    answer = parse_answer("number", item["answer"])
-    lines = [" ".join(line.split()) for line in solution.splitlines() if line.strip()]
-    if answer is None or not mark or not lines or parse_answer("number", final) != answer:
-        return None
-    question = " ".join(item["question"].replace(_REQUEST, "").split())
-    return Problem(id="", task="", question=question, answer=answer, rationale="\n".join(lines))
-
-
-GSM_SYMBOLIC = Task(
-    name="gsm_symbolic",
-    title="GSM-Symbolic (made)",
-    summary="grade-school problems from templates of GSM8K's test set (never score GSM8K after training on it), made offline",
-    answer="number",
-    rule=calculated,
-    version=9,
-    licence="apache-2.0",
-    make=make_gsm_symbolic,
-    options={"difficulty": Option(1.0, 1.0, 3.0, "Widens the ranges the numbers are drawn from.")},
 )

