@@ -388,6 +388,15 @@ def test_a_row_without_a_question_is_reported_with_the_fields_that_it_has(tmp_pa
     assert "this has words, label; say which is which with --columns question=...,answer=label" in said.error()
 
 
+def test_suggested_columns_can_be_pasted_and_fit(tmp_path: Path) -> None:
+    row = {"Ticket ID": "T-1", "Customer Question": "How many are 6 and 7?", "Worked Explanation": "6 + 7 = 13, so 13 in all."}
+    rows = [row | {"Agent": "jo", "Resolution": "13", "Customer Question": f"{n}: how many are 6 and 7?"} for n in range(9)]
+    mine = write_lines(tmp_path / "mine.jsonl", *rows)
+    columns = "question=Customer Question,answer=Resolution,rationale=Worked Explanation"
+    assert f"--columns '{columns}' (in a recipe" in tinyrun.cirf("check", mine).error()
+    assert "100.0%" in tinyrun.cirf("check", mine, "--columns", columns).out
+
+
 def test_columns_are_named_on_the_command_line(tmp_path: Path) -> None:
     rows = [{"frage": f"{n} + 1?", "loesung": str(n + 1), "weg": f"Es sind {n} + 1 = {n + 1}."} for n in range(60)]
     mine = write_lines(tmp_path / "mine.jsonl", *rows)

@@ -8,6 +8,7 @@ import errno
 import json
 import os
 import re
+import shlex
 import shutil
 import socket
 import subprocess
@@ -22,6 +23,7 @@ from safetensors import SafetensorError
 
 from cirf import cli, methods, tasks
 from cirf.assets import resolve
+from cirf.commands.run import serve_command
 from cirf.errors import CirfError, is_disk_full, is_lost_process
 from cirf.progress import Progress
 from cirf.recipe.load import shipped
@@ -388,6 +390,20 @@ def test_the_last_line_of_a_run_says_which_method_to_use(finished: Path, tmp_pat
     assert summary == verdict["sentence"] and verdict["n"] == 8
     assert summary.startswith(("use ", "too few test questions to tell which to use")) and "n = 8" in summary
     assert 'id="verdict"' in (run / "report.html").read_text(encoding="utf-8")
+
+
+def test_the_command_that_serves_a_model_fits_what_it_writes(finished: Path, tmp_path: Path) -> None:
+    names = [path.name for path in (finished / "models").iterdir() if (path / "functions.json").is_file()]
+    model, served = finished / "models" / names[0], ["vllm", "serve"]
+    assert shlex.split(serve_command(finished, names[0]) or "") == [
+        *(*served, str(model), "--served-model-name", finished.name),
+        *("--reasoning-parser", "hf"),
+    ]
+    plain = tmp_path / "of mine" / "models" / "prose"
+    shutil.copytree(model, plain, ignore=shutil.ignore_patterns("functions.json", "*.safetensors"))
+    assert shlex.split(serve_command(plain.parents[1], "prose") or "") == [*served, str(plain), "--served-model-name", "of mine"]
+    (plain / "latent.json").write_text(json.dumps({"begin": "<latent>", "end": "</latent>", "count": 6}))
+    assert serve_command(plain.parents[1], "prose") is None and serve_command(finished, "cot") is None
 
 
 def test_a_shipped_recipe_is_printed_as_it_is(tmp_path: Path) -> None:

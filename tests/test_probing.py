@@ -84,6 +84,15 @@ def test_methods_with_functional_tokens_are_probed_by_their_traces(finished: Pat
     assert [row["output"] for row in _rows(out, "cirf_full")["keep"]] == [row["output"] for row in answered]
 
 
+def test_a_steered_method_is_probed_without_its_settings(finished: Path, tmp_path: Path) -> None:
+    keys = ("--set", "evaluate.latency_questions=0", "--protocol", "own", "--probes", "drop", "--method", "cirf_full")
+    steered = ("--set", "variants.cirf_full={settings: {budget: 1}}")
+    said = tinyrun.cirf("probe", finished, *keys, *steered, "--out", tmp_path / "steered")
+    assert said.code == 0 and "probed without the settings that steer its answers (such as budget)" in said.err, said.err
+    assert tinyrun.cirf("probe", finished, *keys, "--out", tmp_path / "plain").code == 0
+    assert _rows(tmp_path / "steered", "cirf_full") == _rows(tmp_path / "plain", "cirf_full")
+
+
 @pytest.mark.slow
 def test_a_killed_probing_asks_only_what_is_missing(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole, killed, calls = tmp_path / "whole", tmp_path / "killed", list[int]()

@@ -10,8 +10,8 @@ import pytest
 import torch
 from tiny import Thinks
 
-from cirf.evaluation.probes import OfThoughts, OfTrace, Prober, Unit, shuffled
-from cirf.lm.decoding.generate import Decoding, Output, generate
+from cirf.evaluation.probes import Cut, OfThoughts, OfTrace, Prober, Unit, shuffled
+from cirf.lm.decoding.generate import Decoding, Output, continue_generation, generate
 from cirf.lm.prompt import encode, prompt_text
 from cirf.lm.training.batches import Row
 from cirf.lm.training.finetune import finetune
@@ -164,6 +164,18 @@ def test_a_trace_is_cut_into_its_steps(tiny: Any, tokenizer: Any, opened: bool) 
     begun = between.begin([cut])
     assert begun.prompts == [[5, 6, *encode(tokenizer, whole)]] and begun.heads == [0] and cut.asked == 2 + opened
     assert text(between.arranged(cut.units, cut.units[1:])) == ["<cirf_003>", "<cirf_000>72"]
+
+
+def test_no_trace_is_written_again_behind_a_perturbed_one(tiny: Any, tokenizer: Any) -> None:
+    model, ids = functional(tiny, tokenizer)
+    with torch.no_grad():  # a model that would write functional tokens only
+        model.get_output_embeddings().weight[ids] *= 100
+    opened, prompts = tokenizer("<cirf>").input_ids, [prompt_text(tokenizer, text) for text in ASKED[:3]]
+    between = OfTrace(tokenizer, token_names(4), "follow")
+    begun = between.begin([Cut(Unit((*encode(tokenizer, text), *opened)), (), Unit((between.never[1],))) for text in prompts])
+    wild = continue_generation(model, tokenizer, begun, CAP, [[]] * 3)
+    tame = continue_generation(model, tokenizer, begun, CAP, [[]] * 3, between.never)
+    assert all({*ids} & {*output.ids} for output in wild) and not any({*between.never} & {*output.ids} for output in tame)
 
 
 def test_results_that_stay_keep_their_places(tiny: Any, tokenizer: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -260,7 +261,20 @@ def _print_report(folder: Path, data: dict[str, Any]) -> None:
             write_line(f"warning: {line}")
     write_line(f"report: {folder / 'report.html'}")
     if data["verdict"] and not data["probes"]:  # which say nothing of what to use
+        if data["verdict"]["use"] and (command := serve_command(folder, data["verdict"]["use"])):
+            write_line(f"serve: {command}")
         write_line(data["verdict"]["sentence"])
+
+
+def serve_command(folder: Path, method: str) -> str | None:
+    """How vLLM serves a model that the run trained; ``None`` if it trained none, or one that reasons in vectors."""
+    from cirf.methods.saved import vectors_of
+
+    model = folder / "models" / method
+    if not (model / "config.json").is_file() or vectors_of(model):
+        return None
+    parser = ["--reasoning-parser", "hf"] if functions_of(model) else []
+    return shlex.join(["vllm", "serve", str(model), "--served-model-name", folder.resolve().name, *parser])
 
 
 def print_methods(data: dict[str, Any]) -> None:

@@ -21,7 +21,7 @@ All vectors are computed first, as usual; then they are perturbed and fed to the
 not continue thinking from a perturbed thought: the probe's effect could not be separated from the model's own.
 
 A trace is written first, as usual; its units are the steps, each a functional token with its result, and the model continues
-after the perturbed trace and its end token.
+after the perturbed trace and its end token. Functional tokens may not follow: a model would otherwise write the trace again.
 """
 
 from __future__ import annotations
@@ -228,6 +228,9 @@ class Probed(NamedTuple):
 class Perturbable(ABC):
     """How one kind of beginning is split into units; here of tokens, whose changed prompt is read again."""
 
+    never: tuple[int, ...] = ()
+    """Tokens that may not follow a beginning."""
+
     @abstractmethod
     def cut(self, prompts: Sequence[list[int]], written: Sequence[Output]) -> list[Cut | None]:
         """Prompts of a batch with the text written after them; ``None`` where there is nothing to perturb."""
@@ -277,6 +280,7 @@ class OfTrace(Perturbable):
         """``results``: each moves with its token, or all stay in place and only tokens are perturbed."""
         self._start, self._end, *codes = tokenizer.convert_tokens_to_ids(list(names.all))
         self._codes, self._keeps = frozenset(codes), results == "keep"
+        self.never = (self._start, self._end, *codes)
         self._blank = tuple(encode(tokenizer, " "))
 
     def cut(self, prompts: Sequence[list[int]], written: Sequence[Output]) -> list[Cut | None]:
@@ -367,7 +371,7 @@ class Prober:
             return []
         begun = self._between.begin(cuts)
         written = [[] if cut.asked is None else ids[cut.asked :] for ids, cut in zip(begun.prompts, cuts, strict=True)]
-        return decode.continue_generation(self._model, self._tokenizer, begun, cap, written)
+        return decode.continue_generation(self._model, self._tokenizer, begun, cap, written, self._between.never)
 
 
 def _same(one: Cut, other: Cut | None) -> bool:

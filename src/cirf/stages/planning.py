@@ -237,7 +237,8 @@ class Planner:
             how = keys.evaluation(recipe, method, drawing) | judged
             self._add(f"sampled/{name}", how, evaluated, scores.evaluate, name, drawing, divided=True)
         if names := probes.names_for(method, recipe):
-            self._add(f"probes/{name}", keys.probing(recipe, method, names) | judged, inputs, probes.probing, name)
+            how = keys.probing(recipe, method, names) | judged
+            self._add(f"probes/{name}", how, inputs, probes.probing, name, version=2)
         if not served:
             self.answering[f"model/{name}"] = model
 

@@ -26,9 +26,9 @@ def units_of(method: Method) -> Units | None:
 
 
 def names_for(method: Method, recipe: Recipe) -> tuple[str, ...]:
-    """The probes that a recipe asks for and that say something of a method; none where it has nothing to perturb, or where its
-    answers are steered, which would hold perturbed ones to the form, or their numbers to the calculation, again."""
-    apart = method.steered or method.name in recipe.evaluate.endpoints or units_of(method) is None
+    """The probes that a recipe asks for and that say something of a method; none where it has nothing to perturb, or a server
+    answers."""
+    apart = method.name in recipe.evaluate.endpoints or units_of(method) is None
     return () if apart else recipe.evaluate.probes.names
 
 
@@ -38,13 +38,14 @@ def check(recipe: Recipe) -> None:
     if requested and not any(names_for(get(name, recipe), recipe) for name in recipe.methods):
         raise CirfError(
             f"evaluate.probes: {', '.join(requested)} apply to none of {', '.join(recipe.methods)}: there are only words "
-            "or pauses between question and answer, or settings constrain the answers; "
-            "name a method that reasons in vectors or functional tokens, without such settings"
+            "or pauses between question and answer, or a server answers; "
+            "name a method that reasons in vectors or functional tokens"
         )
 
 
 def probing(context: Context, name: str, work: Path) -> dict[str, Any]:
-    """Answer every test question under every probe, greedily, in padded batches, and judge the answers."""
+    """Answer every test question under every probe, greedily, in padded batches, and judge the answers. Nothing steers them: the
+    form of a trace would be imposed on perturbed ones again, and a calculator would correct their numbers."""
     from cirf.evaluation.harness import Questions
     from cirf.evaluation.probes import KEEP, OfThoughts, OfTrace, Perturbable, ProbedModel, Prober, probe
     from cirf.lm import backbone
@@ -76,5 +77,6 @@ def probing(context: Context, name: str, work: Path) -> dict[str, Any]:
         {"units": units, "results": recipe.evaluate.probes.results if units == "steps" else None},
     )
     kept = summary["probes"][KEEP]
-    notes = [f"{kept['moved']:.1%} of the answers changed where a probe changed nothing"] if kept["moved"] else []
+    notes = ["probed without the settings that steer its answers (such as budget)"] if method.steered else []
+    notes += [f"{kept['moved']:.1%} of the answers changed where a probe changed nothing"] if kept["moved"] else []
     return {"rows": kept["n"], "notes": notes}

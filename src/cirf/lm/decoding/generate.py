@@ -114,15 +114,19 @@ def generate(
 
 
 def continue_generation(
-    model: Any, tokenizer: Any, begun: PrefilledPrompts, cap: int, written: Sequence[Sequence[int]]
+    model: Any, tokenizer: Any, begun: PrefilledPrompts, cap: int, written: Sequence[Sequence[int]], never: Sequence[int] = ()
 ) -> list[Output]:
     """Greedy outputs of one batch of rows that were begun already. ``written`` [b]: ids at the end of each row that count as the
-    model's own: they are part of its output, and of its cap. ``CirfError``: no memory for the batch."""
+    model's own: they are part of its output, and of its cap. ``never``: ids that may not follow. ``CirfError``: no memory for the
+    batch."""
+    from transformers import SuppressTokensLogitsProcessor
+
     stops = stop_ids(model, tokenizer)
     left, room = cap - min(map(len, written)), positions(model)
     left = max(1, left if room is None else min(left, room + 1 - max(map(len, begun.prompts))))
     with enough(f"out of memory with {len(written)} prompts at once; lower evaluate.batch_size"):
-        made = _generate(model, begun.prompts, left, stops, begun=begun)
+        forbid = [SuppressTokensLogitsProcessor([*never], model.device)] if never else []
+        made = _generate(model, begun.prompts, left, stops, begun, forbid)
     return [output_of(tokenizer, [*before, *ids][:cap], stops) for before, ids in zip(written, made, strict=True)]
 
 

@@ -9,6 +9,7 @@ import contextlib
 import json
 import math
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from statistics import fmean
@@ -104,6 +105,7 @@ _ELSEWHERE = {  # in other languages, and ECQA's
 }
 _KNOWN |= {name: ours for ours, names in _ELSEWHERE.items() for name in names.split()}
 _NOTED = re.compile(r"topic|category|subject|source|type|role|level|split|\bid|date|lang|model", re.I)
+_CLOSING = 80  # characters of a text in which its conclusion is looked for
 _NAMED = 12  # names of columns in a message
 _SENTENCE, _READ = 4, 0.5  # mean words of a column with texts, and the share of their pairs from which on it counts as read
 _REPEATED = 0.9  # share of a rationale's pairs that the column it is read from has; one with fewer is quoted
@@ -482,14 +484,15 @@ def missing(row: Mapping[str, Any], field: str, where: str) -> RowError:
     """The error of a row without a question or an answer, which lists its fields."""
     advice = (
         f"every row needs question and answer, and this has {_names(row)}; "
-        f"say which is which with --columns {_guessed(row)} (in a recipe problems.tasks.*.columns)"
+        f"say which is which with --columns {shlex.quote(_guessed(row))} (in a recipe problems.tasks.*.columns)"
     )
     return RowError(where, f"the field {field} is missing; {advice}")
 
 
 def _guessed(row: Mapping[str, Any]) -> str:
-    """What to write behind ``--columns``: the column that asks, else the longest text, and as an answer the shortest that is no
-    note on the row; without one the first long text is the question, and the longest other one holds rationale and answer."""
+    """What to write behind ``--columns``: the column that asks, else the longest text; as an answer the shortest that is no note on
+    the row, of those that another long text has at its end, which is then the rationale, if there are any; without an answer the
+    first long text is the question, and the longest other one holds rationale and answer."""
     texts = {str(name): str(value).strip() for name, value in row.items() if _is_value(value)}
     unread = [name for name in texts if _squeezed(name) not in _KNOWN]
     asked, answered = (
@@ -502,7 +505,15 @@ def _guessed(row: Mapping[str, Any]) -> str:
     if not (answered or others) and len(long) > 1:
         asks = asked or next((name for name in long if texts[name].endswith("?")), long[0])
         return f"question={asks},completion={max((name for name in long if name != asks), key=lambda name: len(texts[name]))}"
-    return f"question={asks},answer={answered or min(others, key=lambda name: len(texts[name]), default='...')}"
+    ends = {name: texts[name][-_CLOSING:] for name in long if name != asks}
+    concluded = [(name, text) for name in ([answered] if answered else others) for text in ends if _has(ends[text], texts[name])]
+    answer, text = min(concluded, key=lambda pair: len(texts[pair[0]]), default=(None, None))
+    answer = answer or answered or min(others, key=lambda name: len(texts[name]), default="...")
+    return f"question={asks},answer={answer}" + (f",rationale={text}" if text else "")
+
+
+def _has(text: str, value: str) -> bool:
+    return re.search(rf"(?<!\w){re.escape(value)}(?!\w)", text, re.I) is not None
 
 
 def _target(row: dict[str, Any], where: str) -> str | None:
