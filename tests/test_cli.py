@@ -406,6 +406,12 @@ def test_the_command_that_serves_a_model_fits_what_it_writes(finished: Path, tmp
     assert serve_command(plain.parents[1], "prose") is None and serve_command(finished, "cot") is None
 
 
+def test_a_dry_run_says_that_fewer_rows_exist_than_are_requested(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
+    recipe = workshop.recipe(tmp_path / "recipe.yaml")
+    said = tinyrun.cirf("run", recipe, "--out", tmp_path / "run", "--dry-run", "--set", "problems.tasks.0.test=90")
+    assert said.code == 0 and "warning: sums: 90 test rows were requested, 8 exist" in said.out, said.err
+
+
 def test_a_shipped_recipe_is_printed_as_it_is(tmp_path: Path) -> None:
     for name, path in shipped().items():
         assert tinyrun.cirf("recipes", name).out == path.read_text(encoding="utf-8")

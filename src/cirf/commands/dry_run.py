@@ -43,6 +43,7 @@ def estimate(context: Context, plans: Sequence[StagePlan]) -> dict[str, Any]:
     problems = settle(load_problems(recipe.problems, recipe.seed), recipe.problems.near_duplicates)
     made: dict[str, Any] = {"stages": stages, "problems": {"train": len(problems.train), "validation": len(problems.validation)}}
     made["problems"]["test"] = {name: len(rows) for name, rows in problems.test.items()}
+    made["warnings"] = list(problems.report["warnings"])
     if asked := asked_by(recipe):
         made["servers"] = [{"url": one.url, "model": one.model, "api_key_env": one.api_key_env} for one in asked]
     trained = learners(recipe)
@@ -223,6 +224,8 @@ def print_estimate(made: dict[str, Any]) -> None:
         print(f"{row['stage']:28} {words[row['state']]}")
     tests = ", ".join(f"{name} {count:,}" for name, count in made["problems"]["test"].items())
     print(f"problems: {made['problems']['train']:,} to train on, {made['problems']['validation']:,} held out; test: {tests}")
+    for warning in made["warnings"]:
+        print(f"warning: {warning}")
     for server in made.get("servers", ()):
         print(describe(Endpoint(**server)))
     for name, row in made.get("methods", {}).items():

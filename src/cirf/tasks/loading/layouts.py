@@ -490,9 +490,9 @@ def missing(row: Mapping[str, Any], field: str, where: str) -> RowError:
 
 
 def _guessed(row: Mapping[str, Any]) -> str:
-    """What to write behind ``--columns``: the column that asks, else the longest text; as an answer the shortest that is no note on
-    the row, of those that another long text has at its end, which is then the rationale, if there are any; without an answer the
-    first long text is the question, and the longest other one holds rationale and answer."""
+    """What to write behind ``--columns``. The question is the column that asks, else the longest text. The answer is the shortest
+    value that another long text, then the rationale, has at its end, else the shortest that is no note on the row. Without an
+    answer the first long text is the question, and the longest other one holds rationale and answer."""
     texts = {str(name): str(value).strip() for name, value in row.items() if _is_value(value)}
     unread = [name for name in texts if _squeezed(name) not in _KNOWN]
     asked, answered = (
