@@ -177,7 +177,7 @@ def test_a_recipe_that_was_written_is_one_that_runs(kind: str, workshop: tinyrun
 def test_few_rows_get_smaller_batches_and_a_sentence(workshop: tinyrun.Workshop, tmp_path: Path) -> None:
     mine = tinyrun.write_jsonl(tmp_path / "mine.jsonl", tinyrun.sums(12))
     said = tinyrun.cirf("init", mine, "--model", workshop.backbone)
-    assert f"note: {mine}: 12 usable rows are too few to learn from" in said.err
+    assert f"note: {mine}: 12 usable rows leave 8 to learn from, which are too few" in said.err
     recipe = parse(said.out)
     assert recipe.finetune.batch_size == 4 and "make too few updates of 8 rows" in reason(said.out, "batch_size")
     assert recipe.problems.tasks[0].test == 3

@@ -190,8 +190,9 @@ def _notes(facts: Facts, file: str, model: str, parameters: int | None, rows: in
             f"{file}: no row has a rationale, so the recipe has {choices.TEACHER} write them; name a better model in "
             "rationales.teacher.endpoints, or add `rationale` to the rows"
         )
-    elif facts.found.usable < FEW:
-        notes.append(f"{file}: {facts.found.usable} usable rows are too few to learn from; {FEW} are needed, 300 are better")
+    elif rows < FEW:
+        left = f"{facts.found.usable} usable rows leave {rows} to learn from"
+        notes.append(f"{file}: {left}, which are too few; {FEW} are needed, 300 are better")
     lost = {reason: number for reason, number in facts.found.unusable.items() if number} if not facts.bare else {}
     if lost:
         why = "; ".join(f"{number:,} {reason}" for reason, number in lost.items())
