@@ -388,6 +388,13 @@ def test_a_row_without_a_question_is_reported_with_the_fields_that_it_has(tmp_pa
     assert "this has words, label; say which is which with --columns question=...,answer=label" in said.error()
 
 
+def test_notes_alone_hold_the_answers_number(tmp_path: Path) -> None:
+    rows = [{"question": f"{n} of 4 * {n + 3}?", "answer": str(4 * n + 8)} for n in range(8)]
+    notes = [row | {"rationale": f"<<4*{n + 3}={4 * n + 12}>> <<{4 * n + 12}-4={4 * n + 8}>>"} for n, row in enumerate(rows)]
+    said = tinyrun.cirf("check", write_lines(tmp_path / "aug.jsonl", *notes)).out
+    assert "do not have the answer's number" not in said and "100.0%" in said
+
+
 def test_suggested_columns_can_be_pasted_and_fit(tmp_path: Path) -> None:
     row = {"Ticket ID": "T-1", "Customer Question": "How many are 6 and 7?", "Worked Explanation": "6 + 7 = 13, so 13 in all."}
     rows = [row | {"Agent": "jo", "Resolution": "13", "Customer Question": f"{n}: how many are 6 and 7?"} for n in range(9)]

@@ -251,6 +251,14 @@ def test_a_packages_method_and_task_are_found_by_name(package: Path) -> None:
     assert run(package, code).strip() == "repeats the question extra 1.5 other_sums extra 1.5 True"
 
 
+def test_a_program_runs_no_file_that_a_recipe_names_unless_it_says_so(package: Path) -> None:
+    (package / "task.py").write_text("print('it ran')\n")
+    code = "from cirf.errors import CirfError\nfrom cirf.tasks import get\nfrom cirf.user_code import look_only\n"
+    code += "{}\ntry:\n    get({!r})\nexcept CirfError as error:\n    print(error)"
+    assert "it ran" not in run(package, code.format("", str(package / "task.py")))
+    assert "it ran" in run(package, code.format("look_only(trust=True)", str(package / "task.py")))
+
+
 def test_our_own_names_go_first(package: Path) -> None:
     assert run(package, "from cirf.methods import METHODS; print(METHODS['cot'].__module__)").strip() == "cirf.methods.prose.cot"
 

@@ -23,13 +23,14 @@ OWN = ".py"
 """How the path of such a file ends."""
 
 _NAMED = re.compile(r"[^\s,=:{}\[\]\"']+\.py\b")
-_only_looking = False
+_only_looking: bool | None = None  # not said: a recipe's files do not run, a model's code does where the caller asks for it
 _given: frozenset[Path] = frozenset()
 
 
 def look_only(trust: bool, given: Iterable[str] = ()) -> None:
     """From here on this process runs no such file, and no code of a model, unless the user trusts it or names it in an option of
-    the command (``given``): inspecting or evaluating a stranger's run must not run its code."""
+    the command (``given``): inspecting or evaluating a stranger's run must not run its code. Programs that use recipes of their
+    own with such files call ``look_only(trust=True)`` first."""
     global _only_looking, _given
     _only_looking = not trust
     _given = frozenset(user_path(name).resolve() for option in given for name in _NAMED.findall(option))
@@ -43,9 +44,9 @@ def may_run(asked: bool) -> bool:
 def read_user_code(path: str, where: str) -> tuple[dict[str, Any], str]:
     """The names that a file defines, and the hash of the file; ``where`` is said of a file that is not there.
 
-    ``CirfError`` if the file is not there or fails as code (with the line), or none is to be run (`look_only`).
+    ``CirfError`` if the file is not there or fails as code (with the line), or may not be run (`look_only`).
     """
-    if _only_looking and user_path(path).resolve() not in _given:
+    if _only_looking is not False and user_path(path).resolve() not in _given:
         raise CirfError(f"{path}: Python code named by this run; if you trust it, add --trust-remote-code to run it")
     try:
         content = user_path(path).read_bytes()

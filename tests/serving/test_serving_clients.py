@@ -8,6 +8,8 @@ import io
 import json
 import signal
 import socket
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -169,6 +171,55 @@ def test_what_cannot_be_served_is_reported_in_a_sentence(folders: tuple[Path, Pa
         assert "give another --host or --port" in tinyrun.cirf("serve", main, "--port", str(port)).error()
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert "pip install 'cirf[serve]'" in tinyrun.cirf("serve", main).error()
+
+
+FEW_FILES = """
+import resource
+from fastapi import FastAPI
+from cirf.serving.limits import Limits
+from cirf.serving.server import bind, make_server
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (160, 160))
+bound = bind("127.0.0.1", 0)
+make_server(FastAPI(), Limits(), lambda: print(bound.getsockname()[1], flush=True)).run(sockets=[bound])
+"""
+
+
+def test_more_connections_than_files_may_be_open_are_refused_and_not_logged(tmp_path: Path) -> None:
+    with (
+        open(tmp_path / "log", "w") as log,
+        subprocess.Popen([sys.executable, "-c", FEW_FILES], stdout=subprocess.PIPE, stderr=log, text=True) as process,
+    ):
+        try:
+            assert process.stdout is not None
+            where = ("127.0.0.1", int(process.stdout.readline()))
+            with contextlib.ExitStack() as stack:
+                idle = [stack.enter_context(socket.create_connection(where, timeout=PATIENCE)) for _ in range(300)]
+                wait_for(lambda: sum(map(is_closed, idle)) > 150)
+                assert sum(not is_closed(one) for one in idle) > 32
+            wait_for(lambda: answers(where))
+        finally:
+            process.terminate()
+    assert not (tmp_path / "log").read_text()
+
+
+def answers(where: tuple[str, int]) -> bool:
+    """Whether a server answers."""
+    with contextlib.suppress(ConnectionError), socket.create_connection(where, timeout=PATIENCE) as one:
+        one.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        return one.recv(100).startswith(b"HTTP/1.1 200")
+    return False
+
+
+def is_closed(connection: socket.socket) -> bool:
+    """Whether the other side has closed a connection."""
+    try:
+        connection.setblocking(False)
+        return connection.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
 
 
 @pytest.fixture(scope="module")

@@ -201,7 +201,8 @@ def _without_answers(problems: Sequence[Problem], tasks: Mapping[str, Task]) -> 
     """A note where most rationales of numbers do not have the answer's number, in digits or in a word."""
     rows = [row for row in some(problems, MOST_CHARACTERS // 4) if row.rationale and tasks[row.task].kind(row) == "number"]
     rows = [row for row in rows if row.answer not in ("0", "1")]  # these may mean no and yes
-    texts = [with_points(row.rationale or "") if tasks[row.task].decimal_commas else row.rationale or "" for row in rows]
+    texts = [re.sub("<<|>>", " ", row.rationale or "") for row in rows]  # of GSM8K-Aug the notes are all there is
+    texts = [with_points(text) if tasks[row.task].decimal_commas else text for text, row in zip(texts, rows, strict=True)]
     found = ({*map(abs, numbers_named(text))} for text in texts)  # a sign may be in words
     absent = sum(abs(number_value(row.answer) or 0) not in numbers for row, numbers in zip(rows, found, strict=True))
     if 2 * absent <= len(rows):

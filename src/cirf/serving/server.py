@@ -7,6 +7,7 @@ import asyncio
 import hmac
 import json
 import logging
+import resource
 import socket
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
@@ -21,6 +22,8 @@ from cirf.serving.limits import Limits
 
 _REFUSABLE = 128
 """Connections beyond those of accepted requests, to refuse further ones with an answer."""
+_QUEUE = 2048
+"""Connections that wait in the kernel until they are accepted."""
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -49,9 +52,11 @@ def make_server(app: Any, limits: Limits, ready: Callable[[], None] = lambda: No
     """A server whose ``run(sockets=[bound])`` answers until a signal comes (Ctrl-C, SIGTERM) or ``should_exit`` is set, and then
     finishes what is being answered. ``ready`` is called once requests are taken. Requests are not logged.
     """
+    most, at_once = _connections(limits)
     config = Config(
         app,
-        http=_patient(limits),
+        http=_patient(limits, most),
+        backlog=at_once,
         ws="none",
         lifespan="on",
         loop="asyncio",
@@ -67,14 +72,25 @@ def make_server(app: Any, limits: Limits, ready: Callable[[], None] = lambda: No
     class Ready(Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
+            for bound in sockets or ():
+                bound.listen(_QUEUE)  # asyncio takes the backlog for the number to accept at once as well
             ready()
 
     return Ready(config)
 
 
-def _patient(limits: Limits) -> type[H11Protocol]:
+def _connections(limits: Limits) -> tuple[int, int]:
+    """The most connections, and how many to accept at once. Both stay well below the number of files that this process may open:
+    asyncio reports every connection that it cannot accept."""
+    most, (files, _) = limits.requests + _REFUSABLE, resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files == resource.RLIM_INFINITY:
+        return most, _REFUSABLE
+    return min(most, files // 2), max(1, min(_REFUSABLE, files // 16))
+
+
+def _patient(limits: Limits, most: int) -> type[H11Protocol]:
     """The protocol of a connection. One without a whole request head, or whose client does not read the response, is
-    closed after ``limits.slow`` seconds; more than ``limits.requests`` and some to refuse are not taken."""
+    closed after ``limits.slow`` seconds; more than ``most`` are not taken."""
 
     class Patient(H11Protocol):
         _head: asyncio.TimerHandle | None = None
@@ -82,7 +98,7 @@ def _patient(limits: Limits) -> type[H11Protocol]:
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
-            if len(self.connections) > limits.requests + _REFUSABLE:
+            if len(self.connections) > most:
                 transport.abort()
                 return
             self._expect()
