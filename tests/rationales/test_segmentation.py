@@ -181,6 +181,7 @@ def test_items_that_are_all_indented_are_steps() -> None:
 DONE = ("4 * 8 = 32", "32 - 4 = 28", "The answer is 28.")
 
 
+@pytest.mark.parametrize("draft", ["Think of {}", "Noor has {} + 8 = 12 beads."])
 @pytest.mark.parametrize("mark", ["{}.", "Step {}:", "({})"])
 @pytest.mark.parametrize(
     ("before", "between", "first"),
@@ -194,10 +195,24 @@ DONE = ("4 * 8 = 32", "32 - 4 = 28", "The answer is 28.")
         ("", ". Oops, that is incorrect.\n", 4),
     ],
 )
-def test_of_two_series_the_steps_that_count_are_taken(mark: str, before: str, between: str, first: int) -> None:
-    draft = "\n".join(f"{mark.format(place)} Think of {place}" for place in range(1, first + 1))
+def test_of_two_series_the_steps_that_count_are_taken(mark: str, before: str, between: str, first: int, draft: str) -> None:
+    drafted = "\n".join(f"{mark.format(place)} {draft.format(place)}" for place in range(1, first + 1))
     steps = "\n".join(f"{mark.format(place)} {text}" for place, text in enumerate(DONE, 1))
-    assert segment(f"{before}{draft}{between}{steps}", "auto").segments == DONE
+    assert segment(f"{before}{drafted}{between}{steps}", "auto").segments == DONE
+
+
+@pytest.mark.parametrize(
+    ("before", "kept"),
+    [
+        ("Attempt 1: 4 + 8 = 12, which is too few.\nAttempt 2:\n", 3),
+        ("Step 1: 4 + 8 = 12. No, that is wrong.\n", 3),
+        ("He has 4 + 8 = 12. That is a mistake, so start again.\n", 3),
+        ("There are 4 + 8 = 12 beads in all.\n", 4),
+    ],
+)
+def test_a_calculation_before_the_steps_counts_unless_they_replace_it(before: str, kept: int) -> None:
+    steps = "\n".join(f"Step {place}: {text}" for place, text in enumerate(DONE, 1))
+    assert len(segment(before + steps, "auto").segments) == kept
 
 
 @pytest.mark.parametrize("heading", ["Solution:", "**Working:**", "Let's carry it out:\n"])

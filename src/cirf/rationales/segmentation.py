@@ -223,7 +223,9 @@ def _segment(text: str, by: Rule, choices: Sequence[str] | None, section: schema
     segments = _by_ordinal(text, marks) if len(marks) >= 2 else ()
     # "1. A. walk: ..." numbers the options: the option rule also parts the conclusion from the last of them
     if len(segments) >= 2 and not (choices and all(map(option_letter, segments))):
-        return Segmentation("ordinal", (*_calculating(text[: marks[0].start]), *segments))
+        before = text[: marks[0].start]
+        superseded = bool(ordinal_marks(before)) or _ABANDONED.search(before) is not None
+        return Segmentation("ordinal", segments if superseded else (*_calculating(before), *segments))
     options = _by_option(text, choices) if choices else ()
     if len(options) >= 2:
         first = 0 if section.options == "together" else option_starts(text, len(choices or ()))[0]
@@ -264,6 +266,12 @@ def _by_ordinal(text: str, marks: Sequence[Mark]) -> tuple[str, ...]:
         elif len(HOLDS.findall(last[:closes])) > 1:  # the last state: "Ann: red, Bo: blue" before "At the end, Bo has ..."
             parts[-1:] = [last[:closes], last[closes:]]
     return _tidy(parts)
+
+
+_ABANDONED = re.compile(
+    r"\b(?:attempt|try) \d|\bredo\b|\bstart(?:ing)? (?:over|again)|\b(?:is|was|['’]s) (?:wrong|a mistake)", re.I
+)
+"""A try before the numbered steps that these replace."""
 
 
 def _calculating(text: str) -> tuple[str, ...]:
