@@ -175,7 +175,7 @@ def status(
 
 @app.command()
 def check(
-    source: Annotated[str, Argument(help="A file of your own rows, a folder of benchmark data, or a recipe.")],
+    source: Annotated[str, Argument(help="A file of your own rows, hub:ORG/NAME, a folder of benchmark data, or a recipe.")],
     columns: Columns = None,
     sets: Sets = None,
     data: Data = None,
@@ -192,7 +192,9 @@ def check(
 
 @app.command()
 def init(
-    file: Annotated[str, Argument(metavar="FILE", help="A file of your own rows: question, answer, rationale, choices.")],
+    file: Annotated[
+        str, Argument(metavar="FILE", help="A file of your own rows (question, answer, rationale, choices), or hub:ORG/NAME.")
+    ],
     model: Annotated[
         str, Option("--model", metavar="ID", help="The language model: a hub id, a folder, or bundled:NAME.")
     ] = "bundled:qwen2.5-coder-0.5b-instruct",
