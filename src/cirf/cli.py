@@ -50,8 +50,13 @@ TrustDry = Annotated[bool, Option("--trust-remote-code", help="With --dry-run: r
 AllowEnv = Annotated[
     OptTexts, Option("--allow-env", metavar="NAME", help="Environment variable that may be sent as an API key. Repeatable.")
 ]
-Forbid = Annotated[OptTexts, Option("--forbid", metavar="CODE", help="Never write this functional token, such as 7. Repeatable.")]
-AtMost = Annotated[OptTexts, Option("--at-most", metavar="CODE=N", help="Write this token at most N times. Repeatable.")]
+Forbid = Annotated[
+    OptTexts,
+    Option("--forbid", metavar="CODE", help="Never write this token, or those labelled with a word. Repeatable."),
+]
+AtMost = Annotated[
+    OptTexts, Option("--at-most", metavar="CODE=N", help="Write it, or those of a word together, at most N times. Repeatable.")
+]
 Tasks = Annotated[OptText, Option("--tasks", metavar="A,B", help="Names (see `cirf tasks`) or files. Default: a run's own.")]
 Protocol = Annotated[str, Option("--protocol", help="quick, full, paper (docs/reference/evaluation.md) or own: the recipe's.")]
 EvaluationOut = Annotated[OptPath, Option("--out", metavar="DIR", help="The folder (default: one for each set of options).")]
@@ -424,10 +429,10 @@ def ask(
     """Ask a trained model one question."""
     look_only(trust)
     from cirf.commands.ask import ask as answer
-    from cirf.commands.ask import limits_of
+    from cirf.commands.token_limits import limits_of
 
     steering: dict[str, Any] = {"budget": budget, "results": results, "grammar": grammar, "calculator": calculator}
-    steering["at_most"] = limits_of(forbid or [], at_most or [])
+    steering["limits"] = limits_of(forbid or [], at_most or [])
     answer(model, question, choice or [], as_json, steering, stream, explain, trust)
 
 
@@ -456,8 +461,8 @@ def serve(
 ) -> None:
     """Serve a model: an OpenAI-compatible API and a web page."""
     look_only(trust)
-    from cirf.commands.ask import limits_of
     from cirf.commands.serve import serve as run_and_report
+    from cirf.commands.token_limits import limits_of
     from cirf.serving.limits import Limits
 
     limits = Limits(batch=max_batch_size, queue=max_queue_size, seconds=timeout, answers=min(max_batch_size, Limits.answers))
@@ -479,7 +484,8 @@ def codes(
     With --forbid or --at-most: the vLLM request that enforces them."""
     look_only(trust)
     from cirf.commands.ask import codes as show
-    from cirf.commands.ask import for_vllm, limits_of
+    from cirf.commands.ask import for_vllm
+    from cirf.commands.token_limits import limits_of
 
     if forbid or at_most:
         if text is not None or choice:
