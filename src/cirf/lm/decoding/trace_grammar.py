@@ -73,7 +73,7 @@ def expression(how: Steering, names: TokenNames, opened: bool) -> str:
     if how.result_tokens is not None or how.result_cost:
         raise CirfError("a regular expression cannot limit the tokens of a result or their cost; use `cirf serve`")
     limits = dict(how.at_most)
-    rationed = [((code,), most) for code, most in limits.items() if most]
+    rationed: list[tuple[tuple[int, ...], int]] = [((code,), most) for code, most in limits.items() if most]
     rationed += [(tuple(code for code in group if limits.get(code) != 0), most) for group, most in how.together]
     if len(rationed) + (how.budget is not None) > 1:
         counted = "one functional token or word" if how.budget is None else "a budget or one functional token"
