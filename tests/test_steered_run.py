@@ -13,6 +13,7 @@ import torch
 from docs.research.without_results import without_results
 
 from cirf.analysis.source import read_codes
+from cirf.codebook.functions import functions_of, write_labels
 from cirf.errors import CirfError
 from cirf.lm.decoding.calculator import Calculator
 from cirf.methods import get
@@ -121,11 +122,28 @@ def test_what_to_send_to_vllm_names_the_models_own_ids(run: Path) -> None:
     assert rationed.count("(<cirf_001>[^<]{0,40}") == 1 and "{0,2}</cirf>" in rationed and not rationed.startswith("<cirf>")
 
 
+def test_a_word_stands_for_the_codes_whose_label_has_it(run: Path, tmp_path: Path) -> None:
+    labelled = shutil.copytree(run, tmp_path / "run")
+    model = labelled / "models" / "cirf_full"
+    counts = {int(code): row["count"] for code, row in functions_of(model)["codes"].items()}
+    write_labels(model, {code: f"{'checks' if code % 2 else 'adds'} no. {code}" for code in counts}, counts)
+    said = tinyrun.cirf("ask", labelled, "How many?", "--forbid", "add", "--at-most", "check=1", "--json")
+    tokens = [step["token"] for step in json.loads(said.out)["steps"]]
+    assert len(tokens) <= 1 and not {"<cirf_000>", "<cirf_002>"} & {*tokens}
+    odd = ", ".join(f"<cirf_{code:03d}> checks no. {code}" for code in sorted(counts) if code % 2)
+    assert f"check: 1 at most, together: {odd}" in said.err.splitlines()
+    sent = json.loads(tinyrun.cirf("codes", labelled, "--at-most", "check=1").out)["structured_outputs"]["regex"]
+    assert "(<cirf_(001|003)>[^<]{0,40}" in sent
+    forbidden = json.loads(tinyrun.cirf("codes", labelled, "--forbid", "check").out)
+    assert len(forbidden["logit_bias"]) == sum(code % 2 for code in counts)
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--forbid", "check"], "--forbid check: expected a code, such as 7"),
-        (["--at-most", "3"], "--at-most 3: expected CODE=N, such as 3=2"),
+        (["--forbid", "7x"], "--forbid 7x: expected a code, such as 7, or a word of labels"),
+        (["--at-most", "3"], "--at-most 3: expected CODE=N or WORD=N, such as 3=2"),
+        (["--forbid", "wonder"], "no functional token has 'wonder' in its label; labels are "),
         (["--forbid", "3", "--at-most", "3=1"], "--at-most: code 3 is named twice"),
         (["--forbid", "9"], "no functional token 9; the model has <cirf_000> to <cirf_003>"),
     ],

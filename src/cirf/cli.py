@@ -50,8 +50,13 @@ TrustDry = Annotated[bool, Option("--trust-remote-code", help="With --dry-run: r
 AllowEnv = Annotated[
     OptTexts, Option("--allow-env", metavar="NAME", help="Environment variable that may be sent as an API key. Repeatable.")
 ]
-Forbid = Annotated[OptTexts, Option("--forbid", metavar="CODE", help="Never write this functional token, such as 7. Repeatable.")]
-AtMost = Annotated[OptTexts, Option("--at-most", metavar="CODE=N", help="Write this token at most N times. Repeatable.")]
+Forbid = Annotated[
+    OptTexts,
+    Option("--forbid", metavar="CODE", help="Never write this token, or those labelled with a word. Repeatable."),
+]
+AtMost = Annotated[
+    OptTexts, Option("--at-most", metavar="CODE=N", help="Write it, or those of a word together, at most N times. Repeatable.")
+]
 Tasks = Annotated[OptText, Option("--tasks", metavar="A,B", help="Names (see `cirf tasks`) or files. Default: a run's own.")]
 Protocol = Annotated[str, Option("--protocol", help="quick, full, paper (docs/reference/evaluation.md) or own: the recipe's.")]
 EvaluationOut = Annotated[OptPath, Option("--out", metavar="DIR", help="The folder (default: one for each set of options).")]
@@ -175,7 +180,7 @@ def status(
 
 @app.command()
 def check(
-    source: Annotated[str, Argument(help="A file of your own rows, a folder of benchmark data, or a recipe.")],
+    source: Annotated[str, Argument(help="A file of your own rows, hub:ORG/NAME, a folder of benchmark data, or a recipe.")],
     columns: Columns = None,
     sets: Sets = None,
     data: Data = None,
@@ -192,7 +197,9 @@ def check(
 
 @app.command()
 def init(
-    file: Annotated[str, Argument(metavar="FILE", help="A file of your own rows: question, answer, rationale, choices.")],
+    file: Annotated[
+        str, Argument(metavar="FILE", help="A file of your own rows (question, answer, rationale, choices), or hub:ORG/NAME.")
+    ],
     model: Annotated[
         str, Option("--model", metavar="ID", help="The language model: a hub id, a folder, or bundled:NAME.")
     ] = "bundled:qwen2.5-coder-0.5b-instruct",
@@ -422,10 +429,10 @@ def ask(
     """Ask a trained model one question."""
     look_only(trust)
     from cirf.commands.ask import ask as answer
-    from cirf.commands.ask import limits_of
+    from cirf.commands.token_limits import limits_of
 
     steering: dict[str, Any] = {"budget": budget, "results": results, "grammar": grammar, "calculator": calculator}
-    steering["at_most"] = limits_of(forbid or [], at_most or [])
+    steering["limits"] = limits_of(forbid or [], at_most or [])
     answer(model, question, choice or [], as_json, steering, stream, explain, trust)
 
 
@@ -454,8 +461,8 @@ def serve(
 ) -> None:
     """Serve a model: an OpenAI-compatible API and a web page."""
     look_only(trust)
-    from cirf.commands.ask import limits_of
     from cirf.commands.serve import serve as run_and_report
+    from cirf.commands.token_limits import limits_of
     from cirf.serving.limits import Limits
 
     limits = Limits(batch=max_batch_size, queue=max_queue_size, seconds=timeout, answers=min(max_batch_size, Limits.answers))
@@ -477,7 +484,8 @@ def codes(
     With --forbid or --at-most: the vLLM request that enforces them."""
     look_only(trust)
     from cirf.commands.ask import codes as show
-    from cirf.commands.ask import for_vllm, limits_of
+    from cirf.commands.ask import for_vllm
+    from cirf.commands.token_limits import limits_of
 
     if forbid or at_most:
         if text is not None or choice:

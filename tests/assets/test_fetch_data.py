@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import re
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tinyrun
+from loopback import Hub, Server, sha256
 
 from cirf.assets import fetch
 from cirf.assets.benchmarks import (
-    Address,
     DataFile,
     benchmarks,
     catalogue,
@@ -45,54 +41,6 @@ from cirf.tasks.loading.load import load_problems, source_files
 ROWS = "".join(f'{{"question": "What is {number} + 1?", "final_ans": "{number + 1}"}}\n' for number in range(3000)).encode()
 
 
-class Server:
-    """Files at paths. One in ``cuts`` breaks off after so many bytes, once; without ``ranges`` files are given whole alone."""
-
-    def __init__(self, files: dict[str, bytes]) -> None:
-        self.files, self.cuts, self.ranges = files, dict[str, int](), True
-        self.asked: list[tuple[str, str | None]] = []
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-
-    def stop(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-    def address(self, path: str, sha256: str | None = None) -> Address:
-        return Address(f"{self.url}/{path}", sha256)
-
-
-def _handler(server: Server) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_HEAD(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-
-        def do_GET(self) -> None:
-            path, wanted = self.path.lstrip("/"), self.headers.get("Range")
-            server.asked.append((path, wanted))
-            if path not in server.files:
-                self.send_error(404)
-                return
-            begun = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted and server.ranges else 0
-            data = server.files[path]
-            if begun >= len(data):
-                self.send_error(416)
-                return
-            self.send_response(206 if begun else 200)
-            if begun:
-                self.send_header("Content-Range", f"bytes {begun}-{len(data) - 1}/{len(data)}")
-            self.send_header("Content-Length", str(len(data) - begun))
-            self.end_headers()
-            self.wfile.write(data[begun : server.cuts.pop(path, len(data))])
-
-        def log_message(self, *_: Any) -> None:
-            """Nothing on standard error."""
-
-    return Handler
-
-
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
@@ -102,10 +50,6 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     made = Server({"rows": ROWS})
     yield made
     made.stop()
-
-
-def sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
 
 
 def a_file(server: Server, path: str = "multiarith/train.jsonl", hashed: str | None = None, at: str = "rows") -> DataFile:
@@ -413,56 +357,10 @@ def test_recipes_without_a_folder_read_what_was_fetched(tmp_path: Path, monkeypa
 # The hub
 
 
-class Hub(Server):
-    """As much of the hub's protocol as `datasets` needs to read a repository of JSONL files."""
-
-    REPOSITORY = "ChilleD/MultiArith"
-
-    def __init__(self) -> None:
-        self.commit = "a" * 40
-        self.rows = {f"{split}.jsonl": f'{{"question": "{split}?", "final_ans": "7"}}\n'.encode() for split in ("train", "test")}
-        super().__init__({})
-        self._server.RequestHandlerClass = _hub_handler(self)
-
-
-def _hub_handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
-    entries = [{"type": "file", "path": name, "size": len(data), "oid": sha256(data)[:40]} for name, data in hub.rows.items()]
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_HEAD(self) -> None:
-            path = self.path.partition("?")[0]
-            name = path.rpartition("/")[2]
-            headers = {"X-Repo-Commit": hub.commit}
-            data, status = b"", 200
-            if path.startswith(f"/datasets/{hub.REPOSITORY}/resolve/") and name in hub.rows:
-                data = hub.rows[name]
-                headers["ETag"] = f'"{sha256(data)[:40]}"'
-            elif path.startswith(f"/api/datasets/{hub.REPOSITORY}/tree/"):
-                data = json.dumps(entries if name == hub.commit else []).encode()
-            elif path.startswith(f"/api/datasets/{hub.REPOSITORY}"):
-                siblings = [{"rfilename": name} for name in hub.rows]
-                data = json.dumps({"id": hub.REPOSITORY, "sha": hub.commit, "private": False, "siblings": siblings}).encode()
-            else:
-                status, headers = 404, {"X-Error-Code": "EntryNotFound"}
-            self.send_response(status)
-            for header, value in (headers | {"Content-Length": str(len(data))}).items():
-                self.send_header(header, value)
-            self.end_headers()
-            if self.command == "GET":
-                self.wfile.write(data)
-
-        do_GET = do_HEAD
-
-        def log_message(self, *_: Any) -> None:
-            """Nothing on standard error."""
-
-    return Handler
-
-
 def test_a_benchmark_comes_from_the_hub(tmp_path: Path) -> None:
-    hub = Hub()
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "HUGGING"))}
-    env |= {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "hf"), "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
+    rows = {f"{split}.jsonl": f'{{"question": "{split}?", "final_ans": "7"}}\n'.encode() for split in ("train", "test")}
+    hub = Hub("ChilleD/MultiArith", rows)
+    env = hub.environment(tmp_path)
     command = [sys.executable, "-m", "cirf", "data", "get", "multiarith", "--out", str(tmp_path / "data")]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
     hub.stop()

@@ -185,7 +185,14 @@ def test_limits_of_codes_bite_and_the_lower_of_two_counts(made: tuple[Any, Any])
     assert counts[forbidden] and counts[rationed] > 1
     held = drawn(limited(Steering(results=False, at_most=((rationed, 3),)), {forbidden: 0, rationed: 1}))
     assert all(ids.count(codes[forbidden]) == 0 and ids.count(codes[rationed]) <= 1 for ids in held)
+    both = limited(Steering(results=False, together=(((0, 1, 2, 3), 3),)), {}, [((forbidden, rationed), 1)])
+    held = drawn(both)
+    assert all(ids.count(codes[forbidden]) + ids.count(codes[rationed]) <= 1 for ids in held)
+    assert all(sum(ids.count(code) for code in codes) <= 3 for ids in held)
+    assert any(ids.count(codes[forbidden]) + ids.count(codes[rationed]) for ids in held)
     assert limited(Steering(at_most=((1, 1),)), {1: 5, 2: 0}).at_most == ((1, 1), (2, 0))
+    with pytest.raises(CirfError, match=r"no functional token 5;"):
+        SteeringProcessor(Steering(together=(((1, 5), 2),)), NAMES, tokenizer, [0])
     with pytest.raises(CirfError, match=r"no functional token 4; the model has <cirf_000> to <cirf_003>"):
         SteeringProcessor(Steering(at_most=((4, 0),)), NAMES, tokenizer, [0])
 
@@ -203,6 +210,10 @@ def test_an_expression_matches_the_traces_within_its_limits(steps: list[tuple[in
             Steering(budget=most): len(steps) <= most,
             Steering(budget=most, results=False): len(steps) <= most and not any(result for _, result in steps),
             Steering(budget=most, at_most=((3, 0),)): len(steps) <= most and 3 not in used,
+            Steering(together=(((1, 2), most),)): used.count(1) + used.count(2) <= most,
+            Steering(at_most=((1, 0),), together=(((1, 2), most),)): wanted,
+            Steering(at_most=((0, 0), (3, 0)), together=(((1, 2), most),)): {*used} <= {1, 2} and len(used) <= most,
+            Steering(at_most=((1, 0), (2, 0)), together=(((1, 2), most),)): not {*used} & {1, 2},
         }
         for how, fits in limits.items():
             assert (re.fullmatch(expression(how, NAMES, opened), head + text) is not None) == fits, how
@@ -212,7 +223,14 @@ def test_an_expression_matches_the_traces_within_its_limits(steps: list[tuple[in
 
 @pytest.mark.parametrize(
     "how",
-    [Steering(at_most=((1, 1), (2, 1))), Steering(3, at_most=((1, 1),)), Steering(result_tokens=2), Steering(result_cost=1.0)],
+    [
+        Steering(at_most=((1, 1), (2, 1))),
+        Steering(3, at_most=((1, 1),)),
+        Steering(at_most=((1, 1),), together=(((1, 2), 3),)),
+        Steering(3, together=(((1, 2), 2),)),
+        Steering(result_tokens=2),
+        Steering(result_cost=1.0),
+    ],
 )
 def test_what_no_expression_says_is_refused(how: Steering) -> None:
     with pytest.raises(CirfError, match="a regular expression"):

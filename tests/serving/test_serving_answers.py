@@ -101,6 +101,8 @@ def test_limits_of_codes_are_those_of_the_request_and_of_the_server(server: Runn
     with Running([replace(traces, at_most={0: 0, 3: 5})]) as limited:
         assert asked(limited, "traces", "Hi?", extra_body={"cirf": {"at_most": {"3": 2}}}) == within
         assert asked(limited, "traces", "Hi?")[0].count("<cirf_003>") == 5
+    with Running([replace(traces, together=(((0, 3), 2),))]) as limited:
+        assert asked(limited, "traces", "Hi?") == alone(traces, "Hi?", Steering(together=(((0, 3), 2),)))
 
 
 def test_what_waits_and_is_asked_alike_is_one_batch(server: Running, traces: ServedModel) -> None:

@@ -11,7 +11,6 @@ it comes; for one that writes prose the text, and the answer on a line of its ow
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,11 +20,12 @@ from cirf.assets import resolve
 from cirf.codebook.codebook import Codebook
 from cirf.codebook.embedding import embed_once, wordings
 from cirf.codebook.functions import MODEL, find_model, functions_of, steps_of
+from cirf.commands.token_limits import TokenLimits
 from cirf.errors import CirfError
 from cirf.lm import backbone
 from cirf.lm.backbone import load_tokenizer, pick_device
 from cirf.lm.decoding import generate as decode
-from cirf.lm.decoding.trace_grammar import Steering, check_codes, expression
+from cirf.lm.decoding.trace_grammar import check_codes, expression, limited
 from cirf.lm.vocabulary import is_closed, names_in, opened_by_prompt
 from cirf.methods import get
 from cirf.methods.cirf.cirf import TraceSettings, formed
@@ -57,9 +57,10 @@ def ask(
     well-formed is warned of.
 
     It uses its recipe's number format, device and caps; without a recipe the defaults. ``steering`` are settings of
-    `cirf.methods.cirf.cirf.TraceSettings`. ``stream``: lines are printed as they are written (``None``: on a terminal); they are
-    the same lines. ``explain``: also print each functional token's function, its probability and the alternatives. ``trust``:
-    code that comes with the model may run. ``CirfError`` for steering or explaining a model without functional tokens.
+    `cirf.methods.cirf.cirf.TraceSettings`, and ``limits`` of functional tokens (`TokenLimits`). ``stream``: lines are printed as
+    they are written (``None``: on a terminal); they are the same lines. ``explain``: also print each functional token's function,
+    its probability and the alternatives. ``trust``: code that comes with the model may run. ``CirfError`` for steering or
+    explaining a model without functional tokens.
     """
     served = load_served(path, trust)
     if explain and served.names is None:
@@ -107,40 +108,31 @@ def _print_explanation(summary: Mapping[str, Any]) -> None:
 
 def _steering(functions: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[Any, bool]:
     """The steering of an answer, ``None`` if none is requested, and whether there is a calculator."""
-    settled = TraceSettings(**settings)
-    if formed(settled) and not functions:
+    own = {name: value for name, value in settings.items() if name != "limits"}
+    settled, limits = TraceSettings(**own), settings.get("limits")
+    if (formed(settled) or limits) and not functions:
         option_names = "--budget, --no-results, --grammar, --forbid and --at-most"
         raise CirfError(f"{option_names} steer functional tokens, but this model has none")
-    return (settled.steering() if formed(settled) else None), settled.calculator
+    how = settled.steering() if formed(settled) or limits else None
+    if how is not None and limits:
+        given = limits.steering(functions)
+        how = limited(how, dict(given.at_most), given.together)
+    return how, settled.calculator
 
 
-def limits_of(forbidden: Sequence[str], rationed: Sequence[str]) -> dict[int, int]:
-    """The most times of single codes: 0 for those of ``--forbid``, N for ``--at-most CODE=N``. A code is ``7``, ``cirf_007`` or
-    ``<cirf_007>``. ``CirfError`` for anything else, and for a code that is named twice."""
-    found: dict[int, int] = {}
-    for option, text in [*(("--forbid", f"{one}=0") for one in forbidden), *(("--at-most", one) for one in rationed)]:
-        read = re.fullmatch(r"<?(?:cirf_)?(\d{1,6})>?=(\d{1,6})", text.strip())
-        if read is None:
-            example = "a code, such as 7" if option == "--forbid" else "CODE=N, such as 3=2"
-            raise CirfError(f"{option} {text.removesuffix('=0') if option == '--forbid' else text}: expected {example}")
-        if int(read[1]) in found:
-            raise CirfError(f"{option}: code {int(read[1])} is named twice; name it once")
-        found[int(read[1])] = int(read[2])
-    return found
-
-
-def for_vllm(folder: Path, at_most: Mapping[int, int]) -> None:
+def for_vllm(folder: Path, limits: TokenLimits) -> None:
     """Print as JSON the vLLM request for these limits: a bias where codes are forbidden alone, else an expression."""
     tokenizer = load_tokenizer(find_model(folder))
     names = names_in(tokenizer)
     if names is None:
         raise CirfError(f"{find_model(folder)}: this model has no functional tokens")
-    check_codes(at_most, names)
-    if any(at_most.values()):
-        form = expression(Steering(at_most=tuple(at_most.items())), names, opened_by_prompt(tokenizer, names))
+    how = limits.steering(_known_functions(folder) if limits.words else {})
+    check_codes(how.codes, names)
+    if how.together or any(most for _, most in how.at_most):
+        form = expression(how, names, opened_by_prompt(tokenizer, names))
         body: dict[str, Any] = {"structured_outputs": {"regex": form}}
     else:
-        body = {"logit_bias": {str(tokenizer.convert_tokens_to_ids(names.codes[code])): -100 for code in sorted(at_most)}}
+        body = {"logit_bias": {str(tokenizer.convert_tokens_to_ids(names.codes[code])): -100 for code in how.codes}}
     print(json.dumps(body, indent=2))
 
 

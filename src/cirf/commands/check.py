@@ -14,6 +14,7 @@ from typing import Any
 
 from cirf.assets import listing
 from cirf.assets import resolve as resolve_model
+from cirf.assets.hub_rows import pinned
 from cirf.commands.run import with_data
 from cirf.cpu.memory import free_memory
 from cirf.errors import CirfError
@@ -31,6 +32,7 @@ from cirf.rationales.segmentation import cut_all
 from cirf.recipe.load import load, parse
 from cirf.recipe.schema import FIELDS, Recipe
 from cirf.records import Problem
+from cirf.store.hub_names import is_hub_name
 from cirf.store.jsonl import by_reason
 from cirf.store.paths import user_path
 from cirf.store.row_files import ENDINGS, is_row_file
@@ -57,6 +59,7 @@ def check(source: str, sets: Sequence[str], data: Path | None, as_json: bool, sh
     Every row of a file or folder is read; unusable rows are counted by reason. Of many long rationales only some are cut (see
     `cirf.rationales.check`). ``columns``: as of `columns_of`. ``CirfError`` if no row is left.
     """
+    source = pinned(source) if is_hub_name(source) else source
     recipe = with_data(_recipe_of(source, sets, columns), data)
     count, counted_by = token_counter(recipe)
     allowed = recipe.problems.max_unusable_share
@@ -151,7 +154,8 @@ def token_counter(recipe: Recipe) -> tuple[Callable[[str], int], str]:
 
 
 def _notes(made: dict[str, Any], recipe: Recipe) -> list[str]:
-    notes = list(made["problems"]["warnings"])
+    notes = [f"read from {made['source']}"] if is_hub_name(made["source"]) else []
+    notes += made["problems"]["warnings"]
     if made["looked_at"] < made["total"]["problems"]:
         notes.append(
             f"the rationales are long: {made['looked_at']:,} of {made['total']['problems']:,}, evenly spread, are checked, "
@@ -309,6 +313,7 @@ def init(file: str, model: str, data: Path | None, columns: str | None = None) -
     `columns_of`. ``CirfError`` where no recipe would work, or there is no such file or model."""
     from cirf.lm.backbone import pick_device
 
+    file = pinned(file) if is_hub_name(file) else file
     task = {"task": "jsonl", "train_file": file, "columns": columns_of(columns)}
     made = {"name": "init", "backbone": {"model": model}, "problems": {"tasks": [task]}}
     recipe = with_data(parse(json.dumps(made, ensure_ascii=False), file), data)

@@ -25,6 +25,7 @@ from cirf.recipe.schema import Backbone, Codebook, Endpoint, Evaluate, Probes, P
 from cirf.stages.lineage import run_of
 from cirf.stages.probes import names_for
 from cirf.store.files import hash_json, load_object
+from cirf.store.hub_names import stem
 from cirf.store.paths import refuse_archive, user_path
 from cirf.store.row_files import is_row_file
 from cirf.tasks import JSONL, OWN
@@ -194,7 +195,7 @@ def task_entry(name: str) -> TaskEntry:
     """A task by its name, a user's own by its file, or the rows of a file to test on."""
     if not is_row_file(name):
         return TaskEntry(task=name)
-    return TaskEntry(task=JSONL, name=plain(Path(name).stem), test_file=name)
+    return TaskEntry(task=JSONL, name=plain(stem(name)), test_file=name)
 
 
 _FUNCTIONAL, _PLAIN = "cirf_full", "cot"

@@ -6,10 +6,12 @@ import json
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from cirf.assets.hub_rows import pinned
 from cirf.codebook.functions import functions_of
 from cirf.commands.dry_run import estimate, print_estimate
 from cirf.commands.show import status, up_to_date
@@ -30,6 +32,8 @@ from cirf.stages.context import Context
 from cirf.stages.model_checks import check_backbone, check_saved
 from cirf.stages.probes import check as check_probes
 from cirf.store.files import to_json, write_changed
+from cirf.store.hub_names import HubName, is_hub_name
+from cirf.store.hub_names import parse as parse_hub_name
 from cirf.store.integrity import check_model, check_results
 from cirf.store.paths import user_path
 from cirf.store.run_folder import RunFolder
@@ -38,6 +42,7 @@ from cirf.tasks import get as task_of
 from cirf.tasks.loading.load import default_cut, source_files
 
 S = TypeVar("S", bound=Section)
+_FILES = ("train_file", "test_file")
 
 
 def prepare(name: str, sets: Sequence[str], data: Path | None, out: Path | None, limit: int | None, quiet: bool) -> Context:
@@ -82,7 +87,7 @@ def set_threads(recipe: Recipe) -> None:
 
 def checked(recipe: Recipe, folder: Path, quiet: bool) -> Context:
     """A run of that recipe in that folder; ``CirfError`` for errors that can be detected before any work."""
-    recipe = absolute(recipe)
+    recipe = absolute(recipe, read_before(folder))
     for method in (*recipe.methods, *recipe.variants):
         get(method, recipe)  # an unknown method is reported before any work
     learners(recipe)
@@ -120,8 +125,28 @@ def _check_trackers(recipe: Recipe) -> None:
             raise CirfError(f"finetune.report_to: no tracker {name!r} is installed (installed: {', '.join(there) or 'none'})")
 
 
-def absolute(recipe: Recipe) -> Recipe:
-    """The recipe with the paths that exist made absolute, so that a run can be read from any folder."""
+def read_before(folder: Path) -> dict[HubName, HubName]:
+    """The data sets of the hub that the run in a folder reads: without a revision, and at the run's commit."""
+    try:
+        entries = load(str(folder / "recipe.yaml")).problems.tasks
+    except CirfError:  # a new folder
+        return {}
+    found = [parse_hub_name(name) for entry in entries for name in _hub_files(entry).values()]
+    return {replace(named, revision=None): named for named in found}
+
+
+def _hub_files(entry: TaskEntry) -> dict[str, str]:
+    return {key: name for key in _FILES if (name := getattr(entry, key)) and is_hub_name(name)}
+
+
+def _at_commit(entry: TaskEntry, before: Mapping[HubName, HubName]) -> TaskEntry:
+    named = {key: parse_hub_name(name) for key, name in _hub_files(entry).items()}
+    return entry.model_copy(update={key: pinned(str(before.get(name, name))) for key, name in named.items()})
+
+
+def absolute(recipe: Recipe, before: Mapping[HubName, HubName] | None = None) -> Recipe:
+    """The recipe with the paths that exist made absolute, so that a run can be read from any folder, and data sets of the hub at
+    a commit: that of ``before``, of the same run, where the recipe names no revision."""
 
     def full(name: str | None) -> str | None:
         path = user_path(name) if name else None
@@ -140,8 +165,8 @@ def absolute(recipe: Recipe) -> Recipe:
     def at(section: S, *keys: str) -> S:
         return section.model_copy(update={key: full(getattr(section, key)) for key in keys})
 
-    files = ("train_file", "test_file")
-    tasks = tuple(at(entry, *files, *(["task"] if entry.task.endswith(OWN) else [])) for entry in recipe.problems.tasks)
+    entries = (_at_commit(entry, before or {}) for entry in recipe.problems.tasks)
+    tasks = tuple(at(entry, *_FILES, *(["task"] if entry.task.endswith(OWN) else [])) for entry in entries)
     changes = {
         "problems": at(recipe.problems, "data").model_copy(update={"tasks": tasks}),
         "rationales": recipe.rationales.model_copy(update={"files": tuple(map(full, recipe.rationales.files))}),

@@ -7,9 +7,9 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Mapping
 from dataclasses import replace
 
+from cirf.commands.token_limits import TokenLimits
 from cirf.errors import CirfError
 from cirf.serving.limits import Limits
 
@@ -19,7 +19,7 @@ _SHORTEST_KEY = 16
 
 def serve(
     named: tuple[str, str | None],
-    at_most: Mapping[int, int],
+    token_limits: TokenLimits,
     host: str,
     port: int,
     api_key_env: str | None,
@@ -29,7 +29,7 @@ def serve(
 ) -> None:
     """Serve until Ctrl-C or SIGTERM; with ``trust`` code that comes with the models may run.
 
-    ``named``: a model, and another to compare it with. ``at_most``: limits of single codes in all answers of the first.
+    ``named``: a model, and another to compare it with. ``token_limits`` hold for all answers of the first.
     ``CirfError`` for an address, a key or a model that cannot be used.
     """
     if missing := [name for name in _NEEDED if importlib.util.find_spec(name) is None]:
@@ -48,11 +48,12 @@ def serve(
     bound = bind(host, port)
     try:
         main = load_served(named[0], trust)
-        if at_most and main.names is None:
+        if token_limits and main.names is None:
             raise CirfError("--forbid and --at-most limit functional tokens, but this model has none")
+        how = token_limits.steering(main.functions)
         if main.names is not None:
-            check_codes(at_most, main.names)
-        models = [replace(main, at_most=at_most)]
+            check_codes(how.codes, main.names)
+        models = [replace(main, at_most=dict(how.at_most), together=how.together)]
         if named[1] is not None:
             other = load_served(named[1], trust)
             models.append(replace(other, name=f"{other.name}-compared") if other.name == main.name else other)

@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import PurePath
 from statistics import fmean
 
 from cirf.errors import CirfError
@@ -19,6 +18,7 @@ from cirf.rationales.check import CountTokens, TaskCheck, check
 from cirf.recipe.load import parse
 from cirf.recipe.schema import NAME, Backbone, Finetune, Recipe
 from cirf.recipe.yaml import scalar
+from cirf.store.hub_names import is_hub_name, short, stem
 from cirf.tasks import resolve
 from cirf.tasks.loading.load import load_problems
 
@@ -122,13 +122,13 @@ def _slow(facts: Facts, recipe: Recipe, sizes: Mapping[str, int] | None, rows: i
 
 def name_of(file: str) -> str:
     """A name for the recipe and its table that can name a folder, from the file's."""
-    plain = re.sub(r"[^A-Za-z0-9._-]", "_", PurePath(file.removesuffix(".gz")).stem)[:_LONGEST_NAME].lstrip(".-")
+    plain = re.sub(r"[^A-Za-z0-9._-]", "_", stem(file))[:_LONGEST_NAME].lstrip(".-")
     return plain if re.fullmatch(NAME, plain) else "mine"
 
 
 def _header(facts: Facts, file: str) -> list[str]:
     return [
-        f"Written by `cirf init` for {scalar(PurePath(file).name)}: {facts.rows:,} questions, {facts.found.usable:,} with a "
+        f"Written by `cirf init` for {scalar(short(file))}: {facts.rows:,} questions, {facts.found.usable:,} with a "
         "rationale to learn from.",
         "Each value has its reason next to it; `cirf recipes --schema` lists all other keys.",
         "Next: `cirf run FILE --dry-run` estimates time and memory, `cirf run FILE` trains and compares, `cirf ask` answers.",
@@ -138,6 +138,7 @@ def _header(facts: Facts, file: str) -> list[str]:
 def _problems(facts: Facts, recipe: Recipe, parameters: int | None) -> list[Choice]:
     entry = recipe.problems.tasks[0]
     name = name_of(entry.train_file or "")
+    source = "the commit that is there now" if is_hub_name(entry.train_file or "") else "as given"
     size = "of unknown size" if parameters is None else f"{in_words(parameters)} parameters"
     tested = choices.test_share(facts.rows)
     chosen = [
@@ -156,7 +157,7 @@ def _problems(facts: Facts, recipe: Recipe, parameters: int | None) -> list[Choi
         choices.held_out(facts.rows, int(tested.value)),
         Choice("problems.tasks.0.task", "jsonl", "rows of your own"),
         Choice("problems.tasks.0.name", name, "in tables"),
-        Choice("problems.tasks.0.train_file", entry.train_file, "as given; test rows are held out from it"),
+        Choice("problems.tasks.0.train_file", entry.train_file, f"{source}; test rows are held out from it"),
         *([Choice("problems.tasks.0.columns", entry.columns, "as --columns said")] if entry.columns else []),
         choices.answer(facts),
         tested,

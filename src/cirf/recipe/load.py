@@ -18,6 +18,7 @@ from cirf.recipe import yaml as yaml_text
 from cirf.recipe.keys import dotted, found
 from cirf.recipe.schema import Recipe, Section, with_own_methods
 from cirf.recipe.yaml import Document, YamlError
+from cirf.store.hub_names import suggestion
 from cirf.store.paths import refuse_archive, refuse_special, user_path, without_folders
 from cirf.store.row_files import is_row_file
 
@@ -138,7 +139,8 @@ def find(path_or_name: str, there: Mapping[str, Path], kind: str) -> Path:
     if path.is_dir():
         raise CirfError(f"{path_or_name}: a folder, not a {kind}; name a YAML file in it")
     if path.suffix in (".yaml", ".yml") or len(path.parts) > 1:
-        raise CirfError(f"{path_or_name}: no such file; the {kind}s that come with cirf are {', '.join(there) or 'missing'}")
+        come = f"; the {kind}s that come with cirf are {', '.join(there) or 'missing'}"
+        raise CirfError(f"{path_or_name}: no such file{suggestion(path_or_name) or come}")
     near = difflib.get_close_matches(path_or_name, there, n=1)
     hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(there) or 'none'}"
     raise CirfError(f"{path_or_name}: neither a file nor a {kind} that comes with cirf; {hint}")

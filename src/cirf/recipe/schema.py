@@ -78,7 +78,7 @@ text."""
 class TaskEntry(Section):
     task: str = key(..., "A task's name (see `cirf tasks`), or jsonl for a file of your own. Or the path of a Python file, ending in .py, that defines TASK; it is run as code.")
     name: str | None = key(None, "The name in tables; null: the task's own, or the Python file's. Needed when one task occurs twice.", pattern=f"^{NAME}$")
-    train_file: str | None = key(None, "jsonl: rows with question, answer and optionally rationale, choices, id, or in another layout (see how-to/own-formats), as JSON lines, a JSON list, CSV or Parquet, also gzipped. A Python file: rows that its TASK reads. Else none.")
+    train_file: str | None = key(None, "jsonl: rows with question, answer and optionally rationale, choices, id, or in another layout (see how-to/own-formats), as JSON lines, a JSON list, CSV or Parquet, also gzipped; or hub:ORG/NAME, a data set of the hub, or hub:ORG/NAME@REVISION:CONFIG:SPLIT. A Python file: rows that its TASK reads. Else none.")
     test_file: str | None = key(None, "As train_file: rows to test on; null: cut from train_file by the seed.")
     columns: dict[str, str] = key({}, "jsonl only: names of the file's columns where they are not detected, such as {question: exercise, answer: solved}; context: what comes before the question; completion: rationale and answer in one text. Also choices, id, messages. A path leads into objects and lists: qa.answers.0.")
     answer: Literal["number", "option", "yesno", "latex", "text"] | None = key(None, "jsonl only: the kind of answers; latex: formulas, compared by value; null: detected from the rows.")

@@ -17,6 +17,7 @@ from cirf.pictures.style import style
 from cirf.report.data.measures import as_trained
 from cirf.report.page import number, percent, tokens
 from cirf.report.templates import template
+from cirf.store.hub_names import is_hub_name, parse, short
 from cirf.store.paths import without_folders
 from cirf.tasks import JSONL, OWN, TASKS, get
 from cirf.tasks.task import Task
@@ -37,10 +38,18 @@ def sources(recipe: Mapping[str, Any]) -> list[DataSource]:
     return [*map(_task, recipe["problems"]["tasks"]), *_rationales(recipe.get("rationales") or {})]
 
 
+def _of_hub(name: str) -> str:
+    named = parse(name)
+    address = f"[{named.id}](https://huggingface.co/datasets/{named.id})"
+    return f"{address}{f' at {named.revision[:7]}' if named.revision else ''} ({named.config or 'default'}, {named.split})"
+
+
 def _task(entry: Mapping[str, Any]) -> DataSource:
     task, name = entry["task"], entry.get("name") or entry["task"]
     if task == JSONL or task.endswith(OWN) or task not in TASKS:
-        files = [PurePath(entry[key]).name for key in ("train_file", "test_file") if entry.get(key)]
+        files = [short(entry[key]) for key in ("train_file", "test_file") if entry.get(key)]
+        if files and all(map(is_hub_name, files)):
+            return DataSource(name, ", ".join(map(_of_hub, files)), "")
         return DataSource(name, f"the author's own rows ({', '.join(files)})" if files else "the author's own rows", "")
     known = get(task)
     if known.hub is None:

@@ -43,8 +43,8 @@ class ServedModel:
 
     ``functions``: the functions of its functional tokens, ``names``: their names; empty and ``None`` for a model without any;
     ``opened``: its prompts end with the opening delimiter. ``cap``: most tokens of an output; ``context``: most tokens of prompt
-    and output together; ``limits`` and ``seed`` as its recipe has them. ``at_most``: limits of single codes in every answer
-    (`cirf.lm.decoding.trace_grammar.Steering`).
+    and output together; ``limits`` and ``seed`` as its recipe has them. ``at_most``, ``together``: limits of codes in every
+    answer (`cirf.lm.decoding.trace_grammar.Steering`).
     """
 
     name: str
@@ -59,15 +59,16 @@ class ServedModel:
     limits: Evaluate
     seed: int
     at_most: Mapping[int, int] = field(default_factory=dict)
+    together: tuple[tuple[tuple[int, ...], int], ...] = ()
 
     def steer(self, how: Steering | None, calculator: bool = False) -> Steer:
         """What makes the processors that steer an answer; ``tuple`` if no steering is requested or possible."""
         counted = calculating(self.tokenizer) if calculator else tuple
-        if (how is None and not self.at_most) or self.names is None:
+        if (how is None and not self.at_most and not self.together) or self.names is None:
             return counted
         from cirf.lm.decoding.trace_grammar import Steering, SteeringProcessor, limited
 
-        how = limited(how or Steering(), self.at_most)
+        how = limited(how or Steering(), self.at_most, self.together)
 
         names = self.names
         return lambda: (SteeringProcessor(how, names, self.tokenizer, stop_ids(self.model, self.tokenizer)), *counted())

@@ -17,6 +17,7 @@ from cirf.errors import CirfError
 from cirf.methods import get, learners
 from cirf.records import Problem
 from cirf.store.files import hash_file, hash_json
+from cirf.store.hub_names import suggestion
 from cirf.store.jsonl import read_rows
 from cirf.store.paths import user_path
 from cirf.tasks.loading.leaks import seen
@@ -36,7 +37,7 @@ def file_hash(path: Path) -> str:
         state = path.stat()
         return _hash(str(path), state.st_size, state.st_mtime_ns)
     except FileNotFoundError:
-        raise CirfError(f"{path}: no such file") from None
+        raise CirfError(f"{path}: no such file{suggestion(path)}") from None
     except OSError as error:
         raise CirfError(f"{path}: cannot be read ({error.strerror}); name a file that this user may read") from None
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cirf.errors import CirfError
+from cirf.store.hub_names import suggestion
 
 Refused = list["RowError"]
 """Where a reader puts the rows it cannot use; a reader that is given none raises the first instead."""
@@ -76,7 +77,7 @@ def readable(path: Path) -> Iterator[None]:
             raise CirfError(f"{path}: not a regular file; name a file of rows")
         yield
     except FileNotFoundError:
-        raise CirfError(f"{path}: no such file; fetch data of the hub or the web first") from None
+        raise CirfError(f"{path}: no such file{suggestion(path) or '; fetch data of the hub or the web first'}") from None
     except UnicodeDecodeError as error:
         raise CirfError(f"{path}: not UTF-8 text (byte {error.start}); convert the file") from None
     except ValueError as error:

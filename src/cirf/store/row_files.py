@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from cirf.errors import CirfError
+from cirf.store.hub_names import is_hub_name
 from cirf.store.jsonl import Refused, RowError, no_constant, parse_row, readable, sorting_out
 
 ENDINGS = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
@@ -56,8 +57,8 @@ class RowFile:
 
 
 def is_row_file(name: str) -> bool:
-    """Whether a file's name says that it holds rows."""
-    return name.casefold().removesuffix(".gz").endswith(ENDINGS)
+    """Whether a name says that it holds rows: a file's by its ending, or that of a data set of the hub."""
+    return is_hub_name(name) or name.casefold().removesuffix(".gz").endswith(ENDINGS)
 
 
 def read_row_file(path: Path, refused: Refused | None = None) -> RowFile:

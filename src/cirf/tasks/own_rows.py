@@ -17,9 +17,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from cirf.assets.hub_rows import hub_file
 from cirf.errors import CirfError
 from cirf.recipe.schema import TaskEntry
 from cirf.records import AnswerKind, Problem
+from cirf.store.hub_names import is_hub_name
 from cirf.store.jsonl import Refused, RowError, row_numbers, sorting_out
 from cirf.store.paths import user_path
 from cirf.store.row_files import RowFile, read_row_file
@@ -257,6 +259,9 @@ def test_path(entry: TaskEntry, data: str | None) -> Path | None:
 
 
 def find_file(name: str, data: str | None) -> Path:
+    """The file that a recipe names: as given, else in the data folder; of a data set of the hub the file that keeps its rows."""
+    if is_hub_name(name):
+        return hub_file(name)
     path = user_path(name)
     if not path.exists() and data is not None and (Path(data) / name).exists():
         return Path(data) / name

@@ -34,7 +34,8 @@ class Steering:
     ``budget``: most functional tokens, ``None``: as many as the model likes; where it would write one more, the trace is closed.
     ``results``: whether any are written. ``result_tokens``: most tokens of one result, ``None``: as many as it likes.
     ``result_cost``: nats subtracted from the logits of starting a result, between all results (0) and none. ``at_most``: codes,
-    each with the most times that it is written, 0 to forbid it.
+    each with the most times that it is written, 0 to forbid it; ``together``: groups of codes, each with the most times that its
+    codes are written taken together.
     """
 
     budget: int | None = None
@@ -42,13 +43,19 @@ class Steering:
     result_tokens: int | None = None
     result_cost: float = 0.0
     at_most: tuple[tuple[int, int], ...] = ()
+    together: tuple[tuple[tuple[int, ...], int], ...] = ()
+
+    @property
+    def codes(self) -> list[int]:
+        """The codes that are limited, in order."""
+        return sorted({*dict(self.at_most), *(code for group, _ in self.together for code in group)})
 
 
-def limited(how: Steering, at_most: Mapping[int, int]) -> Steering:
-    """The steering with these limits of single codes besides its own, the lower of two."""
+def limited(how: Steering, at_most: Mapping[int, int], together: Iterable[tuple[tuple[int, ...], int]] = ()) -> Steering:
+    """The steering with these limits of single codes besides its own, the lower of two, and with these of groups."""
     own = dict(how.at_most)
     both = own | {code: min(most, own.get(code, most)) for code, most in at_most.items()}
-    return replace(how, at_most=tuple(sorted(both.items())))
+    return replace(how, at_most=tuple(sorted(both.items())), together=(*how.together, *together))
 
 
 def check_codes(codes: Iterable[int], names: TokenNames) -> None:
@@ -60,20 +67,26 @@ def check_codes(codes: Iterable[int], names: TokenNames) -> None:
 def expression(how: Steering, names: TokenNames, opened: bool) -> str:
     """A regular expression of the answers that are steered so, for servers with structured output. Results have up to 40
     characters and answers up to 80, none of them ``<``. ``opened``: the prompt ends with the opening delimiter. ``CirfError``: an
-    expression cannot say it. It counts one thing alone, a budget or the times of one code; any other codes may be forbidden.
+    expression cannot say it. It counts one thing alone, a budget or the times of one code or group; any other codes may be
+    forbidden.
     """
     if how.result_tokens is not None or how.result_cost:
         raise CirfError("a regular expression cannot limit the tokens of a result or their cost; use `cirf serve`")
     limits = dict(how.at_most)
-    rationed = [code for code, most in limits.items() if most]
+    rationed: list[tuple[tuple[int, ...], int]] = [((code,), most) for code, most in limits.items() if most]
+    rationed += [(tuple(code for code in group if limits.get(code) != 0), most) for group, most in how.together]
     if len(rationed) + (how.budget is not None) > 1:
-        counted = "one functional token" if how.budget is None else "a budget or one functional token"
+        counted = "one functional token or word" if how.budget is None else "a budget or one functional token"
         raise CirfError(f"a regular expression can limit only {counted}; limit that one and forbid others, or use `cirf serve`")
     text = "[^<]{0,40}" if how.results else ""
-    others = "|".join(name[6:-1] for code, name in enumerate(names.codes) if code not in limits)  # else it spells out new ones
+    named = [name[6:-1] for name in names.codes]
+    others = "|".join(name for code, name in enumerate(named) if code not in {*how.codes})  # else it spells out new ones
     times = "*" if how.budget is None else f"{{0,{how.budget}}}"
     free = f"(<cirf_({others})>{text}){times}" if others else ""
-    steps = free + "".join(f"({names.codes[code]}{text}{free}){{0,{limits[code]}}}" for code in rationed)
+    steps = free
+    for group, most in rationed:
+        each = "|".join(named[code] for code in group)
+        steps += f"(<cirf_{each if len(group) == 1 else f'({each})'}>{text}{free}){{0,{most}}}" if group else ""
     return f"{'' if opened else names.start}{steps}{names.end}[^<]{{1,80}}"
 
 
@@ -98,7 +111,7 @@ class SteeringProcessor:
             raise CirfError(f"the model has no token {missing[0]}, so its traces cannot be steered{advice}")
         self.steering, self.stops = steering, list(stops)
         self.opening, self.closing, self.codes = ids[0], ids[1], ids[2:]
-        check_codes(dict(steering.at_most), names)
+        check_codes(steering.codes, names)
         marks = {token for name, token in known.items() if name.strip()}  # runs of blanks are text, however they joined
         self._reserved = sorted({*marks, *tokenizer.all_special_ids, *stops})
         self._known = len(tokenizer)
@@ -140,6 +153,9 @@ class SteeringProcessor:
         allowed = (more[:, None] & is_code) | ((text | closed)[:, None] & plain) | (closed[:, None] & ends)
         for code, most in how.at_most:
             allowed[:, self.codes[code]] &= (own == self.codes[code]).sum(dim=1) < most
+        for group, most in how.together:
+            ids = torch.tensor([self.codes[code] for code in group], device=own.device)
+            allowed[:, ids] &= (torch.isin(own, ids).sum(dim=1) < most)[:, None]
         allowed[:, self.opening] = ~opened
         allowed[:, self.closing] = inside
         if how.result_cost:
