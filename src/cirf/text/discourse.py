@@ -17,16 +17,38 @@ from itertools import islice
 from cirf.text.sentences import sentences
 
 ENOUGH = 150  # characters of a piece and the next sentence; then the sentence opens another, unless its first words continue it
+_LEAD = (  # words before those that tell the function: "Hmm, okay, but wait a minute, ..."
+    r"(?:(?:hmm+|mmm|oh|ah|uh|okay|ok|alright|yes|yeah|no|wait|hold on|well|actually|however|but|so|now|and|then|next|finally|again"
+    r"|(?:wait|just|hold on) a (?:minute|second|sec|moment)|just (?:in case|to be (?:\w+ )?(?:sure|safe|certain|thorough)))"
+    r"\b[\s,.;:!…—–-]{1,4}){0,5}"
+)
+_WAY = r"(?:way|approach|method|idea|route|angle|perspective|interpretation|possibility|option|strategy|solution|formula|thought)s?"
+_I = (  # the subject of what is checked or tried
+    r"(?:(?:let me|let['’]?s|let us|(?:maybe |perhaps )?(?:i|we)(?:['’](?:ll|d)| will| would| should| could| can| might| must| need(?: to)?"
+    r"| have to| want to| better)+|to)[ ,]+)"
+)
+_ADVERBS = r"(?:(?:also|just|quickly|briefly|carefully|really|actually|first|now|then|again|at least|try to|go back and|please),? )*"
+_CHECK = r"(?:(?:double|triple|cross|re)[- ]?)?(?:check|verif[yi]|confirm|validat)(?:e|ing)?"
 _FUNCTIONS = {
-    "check": r"(?:(?:so|now|okay|ok|wait|but),? )*(?:(?:let me|let['’]s|i(?:['’]ll| will| should| need to| can)?|to),? )?"
-    r"(?:just |quickly )*(?:double[- ]?check|re-?check|verify|check|confirm|make sure|be sure|test)(?:ing)?",
-    "alternative": r"alternatively|another|or (?:maybe|perhaps)|what if|on the other hand|instead|a different",
-    "reconsider": r"(?:(?:but|oh|hmm|no),? )?wait|but|however|actually|hold on|oh|on second thought|well|not sure",
-    "uncertain": r"(?:so )?(?:maybe|perhaps)|i(?:['’]m not| am not|['’]m confused| wonder| think| guess)",
+    "check": rf"{_LEAD}(?:{_I}?{_ADVERBS}(?:{_CHECK}|make sure|making sure|be sure|plug(?:ging)?\b[^.?!\n]{{0,20}}\bback)"
+    rf"|{_I}{_ADVERBS}(?:test|re-?(?:calculate|compute|do|count|examine|trace)|see (?:if|whether) (?:this|that|it|everything)"
+    r"|(?:think|look|read|work|calculate|compute|add|count|do|run|go|try)\b[^.?!:\n]{0,40}?\b(?:again|(?:once|one) more(?: time)?|a second time))"
+    r"|just to (?:be (?:\w+ )?(?:sure|safe|certain|thorough)|make sure|confirm|verify|check)|(?:just )?(?:as )?(?:an? )?(?:quick |final |small )?"
+    r"(?:sanity|double|cross)[- ]?check|(?:a|as a) (?:quick |final )?check|verification"
+    r"|(?:is|does|was|did) (?:this|that|it|everything)\b[^.?!,\n]{0,20}\b(?:right|correct|make sense|work|hold|add up))",
+    "alternative": rf"{_LEAD}(?:alternatively|(?:yet )?another(?: \w+)? {_WAY}|or(?=,)|or (?:maybe|perhaps)|what if|on the other hand|instead(?! of)"
+    rf"|an? (?:different|alternative)|(?:{_I}{_ADVERBS}(?!put\b)[^.?!,\n]{{0,30}}?|(?:maybe|perhaps) there(?:['’]s| is| are) )"
+    rf"\b(?:another|an? (?:different|alternative|better|easier|simpler|quicker|other)|other|different|a second)(?: \w+)? {_WAY}"
+    rf"|{_I}{_ADVERBS}[^.?!,\n]{{0,30}}?\b(?:differently|(?:the )?other way (?:a?round)))",
+    "reconsider": r"(?:(?:but|oh|hmm+|no|okay|ok|so|and|well),? )*wait|but|however|actually|hold on|oh|on second thought|well|not sure"
+    r"|oops|scratch that|(?:hmm+,? |no,? |but )*(?:that|this|it)(?:(?:['’]s| is| was| does| can)?(?: not|n['’]t)| cannot| can['’]t) (?:quite |be |seem )?(?:right|correct|true)"
+    r"|(?:hmm+,? |no,? )*i (?:made|did|have made) (?:a|an|some) (?:\w+ )?(?:mistake|error)|hmm+,? (?:but|no|that|however)"
+    r"|let me (?:reconsider|rethink|re-?read|start (?:over|again))",
+    "uncertain": r"(?:(?:so|hmm+),? )?(?:maybe|perhaps)|(?:hmm+,? )?i(?:['’]m not| am not|['’]m confused| wonder| think| guess)",
     "example": r"for (?:example|instance)|suppose|let['’]s say|(?:so,? )?(?:if i|imagine)",
-    "recall": r"i (?:remember|recall|know)|i['’]ve|since|given|this|also",
-    "conclude": r"therefore|thus|hence|(?:that|which) means|in (?:summary|conclusion|total)|overall|finally"
-    r"|so,? (?:the (?:final )?answer|in total)|(?:the )?final answer",
+    "recall": r"i (?:remember|recall|know)|i['’]ve|since|given|this(?! means)|also",
+    "conclude": r"therefore|thus|hence|(?:that|which|this) means|in (?:summary|conclusion|total)|overall|finally|consequently|as a result|ultimately|all in all|it follows"
+    r"|putting (?:it|this|that|everything)(?: all)? together|and so|(?:(?:yes|yeah|okay|ok|alright|hmm+),? )?so,? (?:the (?:final )?answer|in total)|(?:the )?final answer",
     "plan": r"okay|ok|alright|first(?:ly)?|second(?:ly)?|next|now|looking|i(?:['’](?:m|ll|d))?|yeah",
 }
 _OPENS = re.compile(rf"[\W_]{{0,9}}(?:{'|'.join(f'(?P<{name}>{words})' for name, words in _FUNCTIONS.items())})(?!['’]?\w)", re.I)
@@ -37,13 +59,18 @@ _TURNS = re.compile(
     re.I | re.M,
 )
 _CONCLUDES = re.compile(r"\W{0,9}so(?!['’]?\w)", re.I)
+_HMM = re.compile(r"\W{0,9}h+mm+\b(?P<more>,\s+(?!hmm))?", re.I)
 
 
 def function_of(piece: str) -> str:
     """The function of a piece, by its first words: ``check``, ``alternative``, ``reconsider``, ``uncertain``, ``example``,
     ``recall``, ``conclude``, ``plan``, or ``work`` without such words."""
     opened = _OPENS.match(piece)
-    return (opened and opened.lastgroup) or ("conclude" if _CONCLUDES.match(piece) else "work")
+    if opened:
+        return str(opened.lastgroup)
+    if hmm := _HMM.match(piece):
+        return function_of(piece[hmm.end() :]) if hmm["more"] else "reconsider"
+    return "conclude" if _CONCLUDES.match(piece) else "work"
 
 
 def turns(text: str, count: int) -> bool:
@@ -64,7 +91,8 @@ def pieces(text: str, shortest: int, longest: int) -> tuple[str, ...]:
     held: list[str] = []
     size = 0
     for before, sentence in _sentences(text, longest):
-        if held and (size + len(sentence) >= longest or (size >= shortest and _begins(before, sentence, held[-1], size))):
+        may_end = size >= shortest or before == "\n\n"  # a short paragraph goes with the one before it
+        if held and (size + len(sentence) >= longest or (may_end and _begins(before, sentence, held[-1], size))):
             _add(found, "".join(held), shortest, longest)
             held, size = [], 0
         mark = "\n" if before.startswith("\n") else before
