@@ -93,6 +93,24 @@ def test_auto_cuts_what_thinks_aloud_by_function() -> None:
     assert cut_all([Rationale("a", 0, lines, "x")], schema.Segments(), []).report["kept"] == 1
 
 
+FILLER = "The crates that came by ship hold as many of them, but they weigh five pounds each. Nine are empty."
+
+
+def test_auto_cuts_milder_thinking_by_function_too() -> None:
+    puzzle = ("Alright, let me work through it.", "Wait, let me verify that.", "Let me consider the cat.", "Hmm, it is so.")
+    mild = "\n\n".join(f"{opening} {FILLER} {FILLER}" for opening in puzzle)
+    planned = ("First, I'll count the crates.", "Next, I need to weigh them.", "To do so, I can add.", "So it is 9.")
+    plan = "\n\n".join(f"{said} {FILLER} {FILLER}" for said in planned)
+    assert segment(mild, "auto").rule == segment(plan, "auto").rule == "function"
+    assert segment("\n\n".join(f"{said} {FILLER}" for said in planned), "auto").rule == "line"  # short
+    apart = "\n".join(f"I need {FILLER.replace('. Nine', ', and nine')}" for _ in range(9))
+    assert segment(apart, "auto").rule == "line"  # one step a line
+    numbered = "\n".join(f"{place}. I'll begin. {FILLER} {FILLER}" for place in range(1, 6))
+    assert segment(numbered, "auto").rule == "ordinal"
+    ours = "\n\n".join(f"We need it. Let's see them all. {FILLER} {FILLER}" for _ in range(5))
+    assert segment(ours, "auto").rule == "line"
+
+
 said = st.sampled_from(
     [*(text for _, text in PARTS), "x = 3:", "$$y$$", "hmm", "第一步。然后", "a. b. c", "word " * 200, "z" * 1500]
 )

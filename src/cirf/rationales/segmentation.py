@@ -34,7 +34,7 @@ from cirf.recipe import schema
 from cirf.records import Dropped, Problem, Rationale, Steps
 from cirf.tasks.steps import numbers_in, worked_out
 from cirf.tasks.steps.states import HOLDS
-from cirf.text.discourse import pieces, turns
+from cirf.text.discourse import pieces, speaks, turns
 from cirf.text.normalise import normalise
 from cirf.text.numerals import has_decimal_commas, with_points
 from cirf.text.sentences import sentences
@@ -228,6 +228,8 @@ def _segment(text: str, by: Rule, choices: Sequence[str] | None, section: schema
     if len(options) >= 2:
         first = 0 if section.options == "together" else option_starts(text, len(choices or ()))[0]
         return Segmentation("option", (*_calculating(text[:first]), *options))
+    if len(text) >= LONG and speaks(text, TURNS):
+        return _segment(text, "function", choices, section)
     lines = _under_headings(_lines(text))
     found = Segmentation("line", lines) if len(lines) >= 2 else _segment(text, "sentence", choices, section)
     many = len(text) >= LONG and len(found.segments) > section.most(found.rule)

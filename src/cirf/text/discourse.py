@@ -58,6 +58,15 @@ _TURNS = re.compile(
     r"(?:wait|hmm+|alternatively|hold on|actually|let me (?:double-?check|check|verify|think|see|try)|okay|maybe)(?!['’]?\w)",
     re.I | re.M,
 )
+_ALOUD = re.compile(
+    r"(?:^|(?<=[.!?]\s))[\W_]{0,3}(?:(?:but|oh|hmm|no|so|now|okay|first|next),? ){0,3}"
+    r"(?:wait|hmm+|alternatively|hold on|actually|let me [a-z]+|let['’]s see(?=[,.:…])|okay|alright|maybe)(?!['’]?\w)",
+    re.I | re.M,
+)
+_MY_PLAN = re.compile(
+    r"(?:^|(?<=[.!?]\s))[^.!?\n]{0,80}?\b(?-i:I)(?:['’](?:ll|m|d)| need| can| should| will| want| have to| could)\b", re.I | re.M
+)
+_SENTENCES = 1.5  # a line of prose, on average, at least: else each line is a step
 _CONCLUDES = re.compile(r"\W{0,9}so(?!['’]?\w)", re.I)
 _HMM = re.compile(r"\W{0,9}h+mm+\b(?P<more>,\s+(?!hmm))?", re.I)
 
@@ -77,6 +86,15 @@ def turns(text: str, count: int) -> bool:
     """Whether a text thinks aloud: whether ``count`` of its sentences open with *wait*, *hmm*, *alternatively*, *let me
     check*."""
     return sum(1 for _ in islice(_TURNS.finditer(text), count)) == count
+
+
+def speaks(text: str, count: int) -> bool:
+    """Whether a text thinks aloud in milder ways: whether ``count`` of its sentences open with *let me*, *alright*, *wait*, ..., or
+    say what *I'll* do or *I need* in paragraphs of prose, not one step a line."""
+    if sum(1 for _ in islice(_ALOUD.finditer(text), count)) == count:
+        return True
+    prose = [len(sentences(line)) for line in text.split("\n") if line[:1].isalpha()]
+    return sum(prose) >= _SENTENCES * len(prose) and sum(1 for _ in islice(_MY_PLAN.finditer(text), count)) == count
 
 
 def pieces(text: str, shortest: int, longest: int) -> tuple[str, ...]:
