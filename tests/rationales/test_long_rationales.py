@@ -76,10 +76,18 @@ def test_a_paragraph_begins_a_piece_after_a_whole_sentence() -> None:
     assert len(pieces("The numbers are these:\n\n17 and 19, and also 23.", 20, 600)) == 1
 
 
-def test_a_short_paragraph_goes_with_the_one_before_it() -> None:
+def test_who_thinks_on_within_a_paragraph_begins_no_piece() -> None:
+    first = "There are 12 apples in each box."
+    for said in ("Hmm, maybe not.", "Let me think again.", "Is that right?"):
+        assert len(pieces(f"{first} {said}", 5, 600)) == 1 and len(pieces(f"{first}\n\n{said}", 5, 600)) == 2
+    for said in ("Hmm, let me check it.", "Hmm, wait a minute.", "Let me check again."):
+        assert len(pieces(f"{first} {said}", 5, 600)) == 2
+
+
+def test_a_short_conclusion_goes_with_the_paragraph_before_it() -> None:
     parts = ["So 3 + 4 = 7, which is option B.", "So the answer is B.", "Wait, let me check that 3 + 4 = 7 is right."]
     assert pieces("\n\n".join(parts), 20, 600) == ("\n".join(parts[:2]), parts[2])
-    assert pieces("\n\n".join(["Hmm.", *parts[::2]]), 20, 600) == (f"Hmm.\n{parts[0]}", parts[2])  # the first with the next
+    assert pieces("\n\n".join([parts[0], "Hmm.", parts[2]]), 20, 600) == (parts[0], f"Hmm.\n{parts[2]}")  # others with the next
 
 
 def test_auto_cuts_what_thinks_aloud_by_function() -> None:
@@ -192,6 +200,8 @@ TIMES = ("10:40", "10:50")
         (BOXES, "12", None, ("3 * 4 = 12.", "Let me check: 12 / 4 = 3.", "But only 6 are full.", "6 * 2 = 12.", "So it is 12."), ()),
         ("q?", "5", None, ("2 + 3 = 5.", "So she has 5, and Bob twice that.", "2 * 5 = 10. Half is 10 / 2 = 5.", "So it is 5."), ()),
         ("q?", "5", None, ("2 + 3 = 5.", "Yes, it is 5.", "I like it.", "So it is 5."), (1, 2)),
+        ("q?", "5", None, ("2 + 3 = 5.", "Wait, I see 2 and 3. So 2 + 3 = 5.", "So it is 5."), (1,)),  # the same once more
+        ("2, 3, 3?", "5", None, ("2 + 3 = 5.", "But 3 go: 5 - 3 = 2, and 2 + 3 = 5.", "So it is 5."), ()),
         ("q?", "5", None, ("2 + 3 = 5.", "But that is odd.", "Let me check: 3 + 2 = 5.", "So it is 5."), ()),  # not confirmed
         ("q?", "5", None, ("2 + 3 = 5.", "Let me check: 9 - 4 = 5.", "So the answer is 5, which is 9 less 4."), ()),  # 9 is used
         # guesses, suppositions, questions

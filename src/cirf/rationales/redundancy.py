@@ -122,15 +122,22 @@ def _settled(steps: Sequence[str], functions: Sequence[str], problem: Problem) -
     says = [_says(text, kind, problem) for text in firm]
     stating = [place for place in range(after, len(steps)) if says[place] or _repeats_question(firm[place], problem)]
     working: list[int] = []
+    made = [worked_out(text) for text in firm]
+    known: dict[str, int] = {}
+    for place, values in enumerate(made):
+        for each in values:
+            known.setdefault(each, place)
     if kind == "number":
         start = max(after, _last_that_goes_on(steps, functions, stating, problem))
         value = number_value(problem.answer)
-        working = [place for place in range(start, len(steps)) if (made := worked_out(firm[place])) and number_value(made[-1]) == value]
+        working = [place for place in range(start, len(steps)) if made[place] and number_value(made[place][-1]) == value]
 
     def confirmed(place: int) -> bool:
+        """Whether the next step is a check, says that it is right, concludes with the number, or calculates all that again."""
         if place + 1 == len(steps) or functions[place + 1] in _ASIDES or _CONFIRMS.search(firm[place + 1]):
             return True
-        return functions[place + 1] == "conclude" and _comes_to(steps[place + 1], problem)
+        again = place + 1 in working and all(known[each] <= place for each in made[place + 1])
+        return again or (functions[place + 1] == "conclude" and _comes_to(steps[place + 1], problem))
 
     first = min([*stating[:1], *islice(filter(confirmed, working), 1)], default=None)
     return first, max(stating or working, default=None), bool(stating)

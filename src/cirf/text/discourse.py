@@ -42,7 +42,7 @@ _FUNCTIONS = {
     rf"|{_I}{_ADVERBS}[^.?!,\n]{{0,30}}?\b(?:differently|(?:the )?other way (?:a?round)))",
     "reconsider": r"(?:(?:but|oh|hmm+|no|okay|ok|so|and|well),? )*wait|but|however|actually|hold on|oh|on second thought|well|not sure"
     r"|oops|scratch that|(?:hmm+,? |no,? |but )*(?:that|this|it)(?:(?:['’]s| is| was| does| can)?(?: not|n['’]t)| cannot| can['’]t) (?:quite |be |seem )?(?:right|correct|true)"
-    r"|(?:hmm+,? |no,? )*i (?:made|did|have made) (?:a|an|some) (?:\w+ )?(?:mistake|error)|hmm+,? (?:but|no|that|however)"
+    r"|(?:hmm+,? |no,? )*i (?:made|did|have made) (?:a|an|some) (?:\w+ )?(?:mistake|error)"
     r"|let me (?:reconsider|rethink|re-?read|start (?:over|again))",
     "uncertain": r"(?:(?:so|hmm+),? )?(?:maybe|perhaps)|(?:hmm+,? )?i(?:['’]m not| am not|['’]m confused| wonder| think| guess)",
     "example": r"for (?:example|instance)|suppose|let['’]s say|(?:so,? )?(?:if i|imagine)",
@@ -53,6 +53,9 @@ _FUNCTIONS = {
 }
 _OPENS = re.compile(rf"[\W_]{{0,9}}(?:{'|'.join(f'(?P<{name}>{words})' for name, words in _FUNCTIONS.items())})(?!['’]?\w)", re.I)
 _CARRIES_ON = re.compile(r"\W{0,9}(?:hmm+|because|then|similarly|let me|so (?:the|that|he|she|it|they))(?!['’]?\w)", re.I)
+_THINKS_ON = re.compile(  # within a paragraph: no new piece
+    r"\W{0,9}(?:(?:hmm+,? )?let me (?:think|see|try)|hmm+(?!,? (?:but )?(?:wait|let me))|no, that|is (?:that|this|it))(?!\w)", re.I
+)
 _TURNS = re.compile(
     r"(?:^|(?<=[.!?]\s))[\W_]{0,3}(?:(?:but|oh|hmm|no),? )?"
     r"(?:wait|hmm+|alternatively|hold on|actually|let me (?:double-?check|check|verify|think|see|try)|okay|maybe)(?!['’]?\w)",
@@ -109,7 +112,8 @@ def pieces(text: str, shortest: int, longest: int) -> tuple[str, ...]:
     held: list[str] = []
     size = 0
     for before, sentence in _sentences(text, longest):
-        may_end = size >= shortest or before == "\n\n"  # a short paragraph goes with the one before it
+        # a short conclusion goes with the paragraph before it, what else is short with the next
+        may_end = size >= shortest or (before == "\n\n" and function_of(held[0]) == "conclude")
         if held and (size + len(sentence) >= longest or (may_end and _begins(before, sentence, held[-1], size))):
             _add(found, "".join(held), shortest, longest)
             held, size = [], 0
@@ -131,7 +135,7 @@ def _add(found: list[str], piece: str, shortest: int, longest: int) -> None:
 
 def _begins(before: str, sentence: str, last: str, size: int) -> bool:
     """Whether a sentence begins a piece, by the separator from the ``last`` one and the ``size`` of the piece so far."""
-    if _OPENS.match(sentence):
+    if _OPENS.match(sentence) and not (before == " " and _THINKS_ON.match(sentence)):
         return True
     first = sentence[0]
     if before == "\n\n" and last.endswith((".", "!", "?")):
