@@ -193,12 +193,29 @@ TIMES = ("10:40", "10:50")
             BOXES,
             "12",
             None,
-            ("3 * 4 = 12 boxes.", "But half are empty, so 6 are full.", "Each holds 2, so 6 * 2 = 12 pens.", "So the answer is 12."),
+            (
+                "3 * 4 = 12 boxes.",
+                "But half are empty, so 6 are full.",
+                "Each holds 2, so 6 * 2 = 12 pens.",
+                "So the answer is 12.",
+            ),
             (),
         ),
         (BOXES, "12", None, ("3 * 4 = 12.", "So 12 in all.", "Half are full: 12 / 2 = 6.", "6 * 2 = 12.", "So it is 12."), ()),
-        (BOXES, "12", None, ("3 * 4 = 12.", "Let me check: 12 / 4 = 3.", "But only 6 are full.", "6 * 2 = 12.", "So it is 12."), ()),
-        ("q?", "5", None, ("2 + 3 = 5.", "So she has 5, and Bob twice that.", "2 * 5 = 10. Half is 10 / 2 = 5.", "So it is 5."), ()),
+        (
+            BOXES,
+            "12",
+            None,
+            ("3 * 4 = 12.", "Let me check: 12 / 4 = 3.", "But only 6 are full.", "6 * 2 = 12.", "So it is 12."),
+            (),
+        ),
+        (
+            "q?",
+            "5",
+            None,
+            ("2 + 3 = 5.", "So she has 5, and Bob twice that.", "2 * 5 = 10. Half is 10 / 2 = 5.", "So it is 5."),
+            (),
+        ),
         ("q?", "5", None, ("2 + 3 = 5.", "Yes, it is 5.", "I like it.", "So it is 5."), (1, 2)),
         ("q?", "5", None, ("2 + 3 = 5.", "Wait, I see 2 and 3. So 2 + 3 = 5.", "So it is 5."), (1,)),  # the same once more
         ("2, 3, 3?", "5", None, ("2 + 3 = 5.", "But 3 go: 5 - 3 = 2, and 2 + 3 = 5.", "So it is 5."), ()),
@@ -209,7 +226,13 @@ TIMES = ("10:40", "10:50")
         ("q?", "B", TIMES, ("Is the answer B?", "The bus takes a while.", "So the answer is B."), ()),
         ("q?", "yes", None, ("So the answer is yes, if it is even.", "Else it works, too.", "So the answer is yes."), ()),
         ("q?", "yes", None, ("So the answer is yes, even if it is odd.", "It works.", "So the answer is yes."), (1,)),
-        ("q?", "yes", None, ("The answer is yes.", "Wait, no. That was the other case.", "But it works.", "The answer is yes."), ()),
+        (
+            "q?",
+            "yes",
+            None,
+            ("The answer is yes.", "Wait, no. That was the other case.", "But it works.", "The answer is yes."),
+            (),
+        ),
         # what concludes and states the answer
         ("When?", "B", TIMES, ("So she arrives at 10:50, which is option B.", "It was late.", "So the answer is B."), (1,)),
         ("When does she arrive?", "B", TIMES, ("So she arrives at 10:50.", "It was late.", "So the answer is B."), (1,)),
@@ -227,8 +250,18 @@ def test_guesses_and_equal_numbers_on_the_way_settle_nothing(question, answer, c
 
 @pytest.mark.parametrize(
     "check",
-    ["Let me also check it: ", "Hmm, let me check: ", "Let me re-verify: ", "Plugging it back in, ", "Let me just double check: "]
-    + ["To verify, ", "Checking: ", "As a sanity check, ", "Wait, maybe I should double-check that: ", "Let me add them up again: "],
+    [
+        "Let me also check it: ",
+        "Hmm, let me check: ",
+        "Let me re-verify: ",
+        "Plugging it back in, ",
+        "Let me just double check: ",
+        "To verify, ",
+        "Checking: ",
+        "As a sanity check, ",
+        "Wait, maybe I should double-check that: ",
+        "Let me add them up again: ",
+    ],
 )
 def test_checks_after_the_number_are_redundant(check: str) -> None:
     steps = ("84 / 6 = 14, so each gets 14.", f"{check}6 * 14 = 84.", "So the answer is 14.")

@@ -156,18 +156,31 @@ def test_a_heading_is_no_step(text: str, parts: tuple[str, ...], by: str) -> Non
 
 @pytest.mark.parametrize(
     "closing",
-    ["Answer: 100", "**Answer:** 100", "Final answer: 100 litres", "### Answer\n100", "**Final Answer**\n\\boxed{100}", "ANSWER - 100"]
-    + ["=== FINAL ANSWER ===\n100", "**Final Answer**\nThe cows give \\boxed{100} litres.", "**100**", "100 litres"],
+    [
+        "Answer: 100",
+        "**Answer:** 100",
+        "Final answer: 100 litres",
+        "### Answer\n100",
+        "**Final Answer**\n\\boxed{100}",
+        "ANSWER - 100",
+        "=== FINAL ANSWER ===\n100",
+        "**Final Answer**\nThe cows give \\boxed{100} litres.",
+        "**100**",
+        "100 litres",
+    ],
 )
 @pytest.mark.parametrize("by", ["auto", "line", "sentence", "function"])
 def test_an_answer_that_is_only_repeated_is_no_step(closing: str, by: Literal["auto", "line", "sentence", "function"]) -> None:
     steps = ("There are 12 + 8 = 20 cows.", "So they give 20 * 5 = 100 litres.")
     found = segment("\n\n".join([*steps, closing]), by).segments
-    assert len(found) == 2 and found[0] == steps[0] and found[1].startswith(f"{steps[1]}\n") and "100" in found[1][len(steps[1]) :]
+    assert (
+        len(found) == 2 and found[0] == steps[0] and found[1].startswith(f"{steps[1]}\n") and "100" in found[1][len(steps[1]) :]
+    )
 
 
 @pytest.mark.parametrize(
-    "last", ["So the answer is 100.", "Answer: 20 * 5 = 100", "120", "The answers differ: 100 is one of them.", "Answer B is red."]
+    "last",
+    ["So the answer is 100.", "Answer: 20 * 5 = 100", "120", "The answers differ: 100 is one of them.", "Answer B is red."],
 )
 def test_a_last_step_that_says_more_stays_one(last: str) -> None:
     assert len(segment(f"There are 12 + 8 = 20 cows.\nThey give 20 * 5 = 100 litres.\n{last}", "line").segments) == 3

@@ -47,7 +47,8 @@ _GUESSES = re.compile(  # of a sentence: it settles nothing
 )
 _TAKES_BACK = re.compile(  # "Wait, no.", "Hmm, that's not right."
     r"\W{0,9}(?:(?:hmm+|oh|but|wait|well|so|okay|and|no|actually)\b[\s,.!…—–-]{1,4}){0,4}"
-    r"(?:(?<=wait, )no\b|(?<=wait )no\b|(?:that|this|it)(?:['’]s| is| was)? ?(?:(?:not|n['’]t|can['’]t be|cannot be) (?:quite )?(?:right|correct|true)|wrong|incorrect)"
+    r"(?:(?<=wait, )no\b|(?<=wait )no\b|(?:that|this|it)(?:['’]s| is| was)? ?"
+    r"(?:(?:not|n['’]t|can['’]t be|cannot be) (?:quite )?(?:right|correct|true)|wrong|incorrect)"
     r"|i (?:made|misread|misunderstood|miscalculated|forgot|overlooked|missed)\b|scratch that|oops)",
     re.I,
 )
@@ -58,8 +59,63 @@ _CONFIRMS = re.compile(
 )
 _SO = re.compile(r"[,;] (?:and )?(?:so|therefore|thus|hence) ", re.I)
 _SMALL = frozenset(
-    "so therefore thus hence then finally that means which it its s is are was were be been must has have had to the a an of in on "
-    "at by with for does do did will would can he she they him her them his their only left indeed again now also and as".split()
+    [
+        "so",
+        "therefore",
+        "thus",
+        "hence",
+        "then",
+        "finally",
+        "that",
+        "means",
+        "which",
+        "it",
+        "its",
+        "s",
+        "is",
+        "are",
+        "was",
+        "were",
+        "be",
+        "been",
+        "must",
+        "has",
+        "have",
+        "had",
+        "to",
+        "the",
+        "a",
+        "an",
+        "of",
+        "in",
+        "on",
+        "at",
+        "by",
+        "with",
+        "for",
+        "does",
+        "do",
+        "did",
+        "will",
+        "would",
+        "can",
+        "he",
+        "she",
+        "they",
+        "him",
+        "her",
+        "them",
+        "his",
+        "their",
+        "only",
+        "left",
+        "indeed",
+        "again",
+        "now",
+        "also",
+        "and",
+        "as",
+    ]
 )
 _STEM = 4  # letters: "arrives" for "arrive"
 
@@ -199,7 +255,9 @@ def _repeats_question(text: str, problem: Problem) -> bool:
 def _chooses(said: str, letter: str, text: str) -> bool:
     option = rf"(?:the )?(?:(?:option|choice|answer) )?\W{{0,3}}(?-i:{letter})\b"
     closes = rf"\b(?:is|be|it['’]s|choose|pick|select|go with) {option}(?:\W{{0,4}}{re.escape(text)})?\W*\Z"
-    return re.search(rf"{closes}|\b{option}\W{{0,4}}is (?:the )?(?:only )?(?:right|correct|best|answer)\b", said, re.I) is not None
+    return (
+        re.search(rf"{closes}|\b{option}\W{{0,4}}is (?:the )?(?:only )?(?:right|correct|best|answer)\b", said, re.I) is not None
+    )
 
 
 def _comes_to(step: str, problem: Problem) -> bool:

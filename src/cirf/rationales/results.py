@@ -102,7 +102,9 @@ def _used(segments: Sequence[str], results: Sequence[list[str]], question: str) 
         found = Counter(number.value for number in find_numbers(plain_numbers(strip_annotations(segment))))
         values = {text: number_value(text) for text in worked_out(segment) if text not in last} if any(last) else {}
         kept = [
-            text for text, value in values.items() if value is not None and value not in known and (later[value] or found[value] > 1)
+            text
+            for text, value in values.items()
+            if value is not None and value not in known and (later[value] or found[value] > 1)
         ]
         known |= {value for value in (*values.values(), *map(number_value, last)) if value is not None}
         full.append([*kept, *last])

@@ -218,7 +218,9 @@ def _segment(text: str, by: Rule, choices: Sequence[str] | None, section: schema
             parts = [part for line in _lines(text) for part in sentences(line)]
             return Segmentation(by, _with_answer(_under_headings(_with_their_option(parts, choices or ()))))
         case "function":
-            return Segmentation(by, _with_answer(pieces(text, section.min_characters, section.max_characters), section.max_characters))
+            return Segmentation(
+                by, _with_answer(pieces(text, section.min_characters, section.max_characters), section.max_characters)
+            )
     if len(text) >= LONG and turns(text, TURNS):
         return _segment(text, "function", choices, section)
     text = text[carrying_out(text) :]

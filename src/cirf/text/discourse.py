@@ -17,44 +17,63 @@ from itertools import islice
 from cirf.text.sentences import sentences
 
 ENOUGH = 150  # characters of a piece and the next sentence; then the sentence opens another, unless its first words continue it
-_LEAD = (  # words before those that tell the function: "Hmm, okay, but wait a minute, ..."
-    r"(?:(?:hmm+|mmm|oh|ah|uh|okay|ok|alright|yes|yeah|no|wait|hold on|well|actually|however|but|so|now|and|then|next|finally|again"
-    r"|(?:wait|just|hold on) a (?:minute|second|sec|moment)|just (?:in case|to be (?:\w+ )?(?:sure|safe|certain|thorough)))"
+_LEAD = (  # before the words that tell what a check or an alternative is: "Hmm, okay, but wait a minute, ..."
+    r"(?:(?:hmm+|mmm|oh|ah|uh|okay|ok|alright|yes|yeah|no|wait|hold on|well|actually|however|but|so|now|and|then|next|finally"
+    r"|again|(?:wait|just|hold on) a (?:minute|second|sec|moment)|just (?:in case|to be (?:\w+ )?(?:sure|safe|certain|thorough)))"
     r"\b[\s,.;:!…—–-]{1,4}){0,5}"
 )
-_WAY = r"(?:way|approach|method|idea|route|angle|perspective|interpretation|possibility|option|strategy|solution|formula|thought)s?"
-_I = (  # the subject of what is checked or tried
-    r"(?:(?:let me|let['’]?s|let us|(?:maybe |perhaps )?(?:i|we)(?:['’](?:ll|d)| will| would| should| could| can| might| must| need(?: to)?"
-    r"| have to| want to| better)+|to)[ ,]+)"
+_WAY = (
+    r"(?:\w+ )?(?:way|approach|method|idea|route|angle|perspective|interpretation|possibility|option|strategy|solution|formula"
+    r"|thought)s?"
 )
-_ADVERBS = r"(?:(?:also|just|quickly|briefly|carefully|really|actually|first|now|then|again|at least|try to|go back and|please),? )*"
-_CHECK = r"(?:(?:double|triple|cross|re)[- ]?)?(?:check|verif[yi]|confirm|validat)(?:e|ing)?"
+_I = (  # the subject of what is checked or tried
+    r"(?:(?:let me|let['’]?s|let us|(?:maybe |perhaps )?(?:i|we)"
+    r"(?:['’](?:ll|d)| will| would| should| could| can| might| must| need(?: to)?| have to| want to| better)+|to)[ ,]+)"
+)
+_ADVERBS = (
+    r"(?:(?:also|just|quickly|briefly|carefully|really|actually|first|now|then|again|at least|try to|go back and|please),? )*"
+)
+_CHECK = (
+    r"(?:(?:(?:double|triple|cross|re)[- ]?)?(?:check|verif[yi]|confirm|validat)(?:e|ing)?|mak(?:e|ing) sure|be sure"
+    r"|plug(?:ging)?\b[^.?!\n]{0,20}\bback)"
+)
+_AGAIN = (
+    r"(?:test|re-?(?:calculate|compute|do|count|examine|trace)|see (?:if|whether) (?:this|that|it|everything)"
+    r"|(?:think|look|read|work|calculate|compute|add|count|do|run|go|try)\b[^.?!:\n]{0,40}?"
+    r"\b(?:again|(?:once|one) more(?: time)?|a second time))"
+)
+_NOT_RIGHT = (
+    r"(?:that|this|it)(?:(?:['’]s| is| was| does| can)?(?: not|n['’]t)| cannot| can['’]t)"
+    r" (?:quite |be |seem )?(?:right|correct|true)"
+)
 _FUNCTIONS = {
-    "check": rf"{_LEAD}(?:{_I}?{_ADVERBS}(?:{_CHECK}|make sure|making sure|be sure|plug(?:ging)?\b[^.?!\n]{{0,20}}\bback)"
-    rf"|{_I}{_ADVERBS}(?:test|re-?(?:calculate|compute|do|count|examine|trace)|see (?:if|whether) (?:this|that|it|everything)"
-    r"|(?:think|look|read|work|calculate|compute|add|count|do|run|go|try)\b[^.?!:\n]{0,40}?\b(?:again|(?:once|one) more(?: time)?|a second time))"
-    r"|just to (?:be (?:\w+ )?(?:sure|safe|certain|thorough)|make sure|confirm|verify|check)|(?:just )?(?:as )?(?:an? )?(?:quick |final |small )?"
-    r"(?:sanity|double|cross)[- ]?check|(?:a|as a) (?:quick |final )?check|verification"
-    r"|(?:is|does|was|did) (?:this|that|it|everything)\b[^.?!,\n]{0,20}\b(?:right|correct|make sense|work|hold|add up))",
-    "alternative": rf"{_LEAD}(?:alternatively|(?:yet )?another(?: \w+)? {_WAY}|or(?=,)|or (?:maybe|perhaps)|what if|on the other hand|instead(?! of)"
-    rf"|an? (?:different|alternative)|(?:{_I}{_ADVERBS}(?!put\b)[^.?!,\n]{{0,30}}?|(?:maybe|perhaps) there(?:['’]s| is| are) )"
-    rf"\b(?:another|an? (?:different|alternative|better|easier|simpler|quicker|other)|other|different|a second)(?: \w+)? {_WAY}"
+    "check": rf"{_LEAD}(?:{_I}?{_ADVERBS}{_CHECK}|{_I}{_ADVERBS}{_AGAIN}"
+    r"|just to (?:be (?:\w+ )?(?:sure|safe|certain|thorough)|make sure|confirm|verify|check)"
+    r"|(?:just )?(?:as )?(?:an? )?(?:quick |final |small )?(?:sanity|double|cross)[- ]?check|(?:as )?a (?:quick |final )?check"
+    r"|verification|(?:is|does|was|did) (?:this|that|it|everything)\b[^.?!,\n]{0,20}"
+    r"\b(?:right|correct|make sense|work|hold|add up))",
+    "alternative": rf"{_LEAD}(?:alternatively|(?:yet )?another {_WAY}|or(?=,)|or (?:maybe|perhaps)|what if|on the other hand"
+    rf"|instead(?! of)|an? (?:different|alternative) {_WAY}"
+    rf"|(?:{_I}{_ADVERBS}(?!put\b)[^.?!,\n]{{0,30}}?|(?:maybe|perhaps) there(?:['’]s| is| are) )"
+    rf"\b(?:(?:an? )?(?:different|alternative|better|easier|simpler|quicker|other)|another|a second) {_WAY}"
     rf"|{_I}{_ADVERBS}[^.?!,\n]{{0,30}}?\b(?:differently|(?:the )?other way (?:a?round)))",
-    "reconsider": r"(?:(?:but|oh|hmm+|no|okay|ok|so|and|well),? )*wait|but|however|actually|hold on|oh|on second thought|well|not sure"
-    r"|oops|scratch that|(?:hmm+,? |no,? |but )*(?:that|this|it)(?:(?:['’]s| is| was| does| can)?(?: not|n['’]t)| cannot| can['’]t) (?:quite |be |seem )?(?:right|correct|true)"
+    "reconsider": r"(?:(?:but|oh|hmm+|no|okay|ok|so|and|well),? )*wait|but|however|actually|hold on|oh|on second thought|well"
+    rf"|not sure|oops|scratch that|(?:hmm+,? |no,? |but )*{_NOT_RIGHT}"
     r"|(?:hmm+,? |no,? )*i (?:made|did|have made) (?:a|an|some) (?:\w+ )?(?:mistake|error)"
     r"|let me (?:reconsider|rethink|re-?read|start (?:over|again))",
     "uncertain": r"(?:(?:so|hmm+),? )?(?:maybe|perhaps)|(?:hmm+,? )?i(?:['’]m not| am not|['’]m confused| wonder| think| guess)",
     "example": r"for (?:example|instance)|suppose|let['’]s say|(?:so,? )?(?:if i|imagine)",
     "recall": r"i (?:remember|recall|know)|i['’]ve|since|given|this(?! means)|also",
-    "conclude": r"therefore|thus|hence|(?:that|which|this) means|in (?:summary|conclusion|total)|overall|finally|consequently|as a result|ultimately|all in all|it follows"
-    r"|putting (?:it|this|that|everything)(?: all)? together|and so|(?:(?:yes|yeah|okay|ok|alright|hmm+),? )?so,? (?:the (?:final )?answer|in total)|(?:the )?final answer",
+    "conclude": r"therefore|thus|hence|(?:that|which|this) means|in (?:summary|conclusion|total)|overall|finally|consequently"
+    r"|as a result|ultimately|all in all|it follows|putting (?:it|this|that|everything)(?: all)? together|and so"
+    r"|(?:(?:yes|yeah|okay|ok|alright|hmm+),? )?so,? (?:the (?:final )?answer|in total)|(?:the )?final answer",
     "plan": r"okay|ok|alright|first(?:ly)?|second(?:ly)?|next|now|looking|i(?:['’](?:m|ll|d))?|yeah",
 }
 _OPENS = re.compile(rf"[\W_]{{0,9}}(?:{'|'.join(f'(?P<{name}>{words})' for name, words in _FUNCTIONS.items())})(?!['’]?\w)", re.I)
 _CARRIES_ON = re.compile(r"\W{0,9}(?:hmm+|because|then|similarly|let me|so (?:the|that|he|she|it|they))(?!['’]?\w)", re.I)
 _THINKS_ON = re.compile(  # within a paragraph: no new piece
-    r"\W{0,9}(?:(?:hmm+,? )?let me (?:think|see|try)|hmm+(?!,? (?:but )?(?:wait|let me))|no, that|is (?:that|this|it))(?!\w)", re.I
+    r"\W{0,9}(?:(?:hmm+,? )?let me (?:think|see|try)|hmm+(?!,? (?:but )?(?:wait|let me))|no, that|is (?:that|this|it))(?!\w)",
+    re.I,
 )
 _TURNS = re.compile(
     r"(?:^|(?<=[.!?]\s))[\W_]{0,3}(?:(?:but|oh|hmm|no),? )?"
@@ -92,7 +111,7 @@ def turns(text: str, count: int) -> bool:
 
 
 def speaks(text: str, count: int) -> bool:
-    """Whether a text thinks aloud in milder ways: whether ``count`` of its sentences open with *let me*, *alright*, *wait*, ..., or
+    """Whether a text thinks aloud in milder ways: whether ``count`` of its sentences open with *let me*, *alright*, *wait*, or
     say what *I'll* do or *I need* in paragraphs of prose, not one step a line."""
     if sum(1 for _ in islice(_ALOUD.finditer(text), count)) == count:
         return True
