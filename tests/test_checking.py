@@ -279,6 +279,15 @@ def test_steps_without_results_are_noted(tmp_path: Path) -> None:
     (note,) = checked(silent)["notes"]
     assert note.startswith("jsonl: 100% of the steps have no result") and "results.by=llm" in note
     assert checked(silent, "--set", "results.by=none")["notes"] == []
+    assert checked(silent, "--set", "segments.by=function")["notes"][0].startswith("jsonl: 100% of the steps have no result")
+    aloud = (
+        "Okay, let me see what it is.\n\nI look at the last digit.\n\nHmm, but that is odd, it seems.\n\nSo the answer is yes."
+    )
+    thinking = tinyrun.write_jsonl(tmp_path / "thinking.jsonl", [row | {"rationale": aloud} for row in rows])
+    by_function = checked(thinking, "--set", "segments.by=function")
+    assert by_function["total"]["share_results_empty"] == 0.75 and by_function["notes"] == []  # only conclusions have one
+    (note,) = checked(thinking, "--set", "segments.by=line")["notes"]
+    assert note.startswith("jsonl: 75% of the steps have no result")
     said = tinyrun.write_jsonl(
         tmp_path / "said.jsonl", [row | {"rationale": "Step 1: Look at it.\nStep 2: So yes."} for row in rows]
     )

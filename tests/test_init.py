@@ -84,7 +84,7 @@ KINDS: dict[str, Any] = {
 }  # fmt: skip
 
 
-MOST_STEPS = {"number": 3, "choice": 4, "option": 2, "yesno": 3, "text": 2}
+MOST_STEPS = {"number": 3, "choice": 3, "option": 2, "yesno": 3, "text": 2}
 """Of a row of each kind."""
 
 

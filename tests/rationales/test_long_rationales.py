@@ -76,6 +76,20 @@ def test_a_paragraph_begins_a_piece_after_a_whole_sentence() -> None:
     assert len(pieces("The numbers are these:\n\n17 and 19, and also 23.", 20, 600)) == 1
 
 
+def test_who_thinks_on_within_a_paragraph_begins_no_piece() -> None:
+    first = "There are 12 apples in each box."
+    for said in ("Hmm, maybe not.", "Let me think again.", "Is that right?"):
+        assert len(pieces(f"{first} {said}", 5, 600)) == 1 and len(pieces(f"{first}\n\n{said}", 5, 600)) == 2
+    for said in ("Hmm, let me check it.", "Hmm, wait a minute.", "Let me check again."):
+        assert len(pieces(f"{first} {said}", 5, 600)) == 2
+
+
+def test_a_short_conclusion_goes_with_the_paragraph_before_it() -> None:
+    parts = ["So 3 + 4 = 7, which is option B.", "So the answer is B.", "Wait, let me check that 3 + 4 = 7 is right."]
+    assert pieces("\n\n".join(parts), 20, 600) == ("\n".join(parts[:2]), parts[2])
+    assert pieces("\n\n".join([parts[0], "Hmm.", parts[2]]), 20, 600) == (parts[0], f"Hmm.\n{parts[2]}")  # others with the next
+
+
 def test_auto_cuts_what_thinks_aloud_by_function() -> None:
     listed = "Hmm, let me list them.\n1. One is odd.\n2. Two is even.\n\n"
     assert segment(listed + 4 * ALOUD, "auto").rule == "function"
@@ -85,6 +99,24 @@ def test_auto_cuts_what_thinks_aloud_by_function() -> None:
     lines = "\n\n".join(f"The part of number {place} is added, and so on." for place in range(40))
     assert segment(lines, "auto").rule == "function"  # as lines they would be too many
     assert cut_all([Rationale("a", 0, lines, "x")], schema.Segments(), []).report["kept"] == 1
+
+
+FILLER = "The crates that came by ship hold as many of them, but they weigh five pounds each. Nine are empty."
+
+
+def test_auto_cuts_milder_thinking_by_function_too() -> None:
+    puzzle = ("Alright, let me work through it.", "Wait, let me verify that.", "Let me consider the cat.", "Hmm, it is so.")
+    mild = "\n\n".join(f"{opening} {FILLER} {FILLER}" for opening in puzzle)
+    planned = ("First, I'll count the crates.", "Next, I need to weigh them.", "To do so, I can add.", "So it is 9.")
+    plan = "\n\n".join(f"{said} {FILLER} {FILLER}" for said in planned)
+    assert segment(mild, "auto").rule == segment(plan, "auto").rule == "function"
+    assert segment("\n\n".join(f"{said} {FILLER}" for said in planned), "auto").rule == "line"  # short
+    apart = "\n".join(f"I need {FILLER.replace('. Nine', ', and nine')}" for _ in range(9))
+    assert segment(apart, "auto").rule == "line"  # one step a line
+    numbered = "\n".join(f"{place}. I'll begin. {FILLER} {FILLER}" for place in range(1, 6))
+    assert segment(numbered, "auto").rule == "ordinal"
+    ours = "\n\n".join(f"We need it. Let's see them all. {FILLER} {FILLER}" for _ in range(5))
+    assert segment(ours, "auto").rule == "line"
 
 
 said = st.sampled_from(
@@ -148,6 +180,122 @@ def test_what_comes_after_the_settled_answer_is_redundant() -> None:
 )
 def test_an_answer_is_settled_unless_another_follows(answer, choices, steps, gone) -> None:
     assert tuple(row.place for row in redundant(steps, Problem("a", "t", "q?", answer, choices))) == gone
+
+
+BOXES = "A room has 3 rows of 4 boxes. Half are empty, the others hold 2 pens each. How many pens?"
+TIMES = ("10:40", "10:50")
+
+
+@each_row(
+    ("question", "answer", "choices", "steps", "gone"),
+    [
+        (  # an equal number on the way, before a number that is new
+            BOXES,
+            "12",
+            None,
+            (
+                "3 * 4 = 12 boxes.",
+                "But half are empty, so 6 are full.",
+                "Each holds 2, so 6 * 2 = 12 pens.",
+                "So the answer is 12.",
+            ),
+            (),
+        ),
+        (BOXES, "12", None, ("3 * 4 = 12.", "So 12 in all.", "Half are full: 12 / 2 = 6.", "6 * 2 = 12.", "So it is 12."), ()),
+        (
+            BOXES,
+            "12",
+            None,
+            ("3 * 4 = 12.", "Let me check: 12 / 4 = 3.", "But only 6 are full.", "6 * 2 = 12.", "So it is 12."),
+            (),
+        ),
+        (
+            "q?",
+            "5",
+            None,
+            ("2 + 3 = 5.", "So she has 5, and Bob twice that.", "2 * 5 = 10. Half is 10 / 2 = 5.", "So it is 5."),
+            (),
+        ),
+        ("q?", "5", None, ("2 + 3 = 5.", "Yes, it is 5.", "I like it.", "So it is 5."), (1, 2)),
+        ("q?", "5", None, ("2 + 3 = 5.", "Wait, I see 2 and 3. So 2 + 3 = 5.", "So it is 5."), (1,)),  # the same once more
+        ("2, 3, 3?", "5", None, ("2 + 3 = 5.", "But 3 go: 5 - 3 = 2, and 2 + 3 = 5.", "So it is 5."), ()),
+        ("q?", "5", None, ("2 + 3 = 5.", "But that is odd.", "Let me check: 3 + 2 = 5.", "So it is 5."), ()),  # not confirmed
+        ("q?", "5", None, ("2 + 3 = 5.", "Let me check: 9 - 4 = 5.", "So the answer is 5, which is 9 less 4."), ()),  # 9 is used
+        # guesses, suppositions, questions
+        ("q?", "B", TIMES, ("Hmm, maybe the answer is B.", "The bus takes a while.", "So the answer is B."), ()),
+        ("q?", "B", TIMES, ("Is the answer B?", "The bus takes a while.", "So the answer is B."), ()),
+        ("q?", "yes", None, ("So the answer is yes, if it is even.", "Else it works, too.", "So the answer is yes."), ()),
+        ("q?", "yes", None, ("So the answer is yes, even if it is odd.", "It works.", "So the answer is yes."), (1,)),
+        (
+            "q?",
+            "yes",
+            None,
+            ("The answer is yes.", "Wait, no. That was the other case.", "But it works.", "The answer is yes."),
+            (),
+        ),
+        # what concludes and states the answer
+        ("When?", "B", TIMES, ("So she arrives at 10:50, which is option B.", "It was late.", "So the answer is B."), (1,)),
+        ("When does she arrive?", "B", TIMES, ("So she arrives at 10:50.", "It was late.", "So the answer is B."), (1,)),
+        ("When does she arrive?", "B", TIMES, ("So the bus leaves at 10:50.", "It was late.", "So the answer is B."), ()),
+        ("When?", "B", TIMES, ("So option B is a time.", "It was late.", "So the answer is B."), ()),
+        ("Who owns the cat?", "Carol", None, ("So Carol owns the cat.", "Is that so?", "So the answer is Carol."), (1,)),
+        ("Who owns the cat?", "Carol", None, ("So Carol has no dog.", "Ann has it.", "So the answer is Carol."), ()),
+        ("Who owns the cat?", "Carol", None, ("So Carol does not own it.", "Or does she?", "So the answer is Carol."), ()),
+        ("Who is taller, Ann or Bo?", "Bo", None, ("So Ann is taller than Bo.", "Or is she?", "So the answer is Bo."), ()),
+    ],
+)
+def test_guesses_and_equal_numbers_on_the_way_settle_nothing(question, answer, choices, steps, gone) -> None:
+    assert tuple(row.place for row in redundant(steps, Problem("a", "t", question, answer, choices))) == gone
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        "Let me also check it: ",
+        "Hmm, let me check: ",
+        "Let me re-verify: ",
+        "Plugging it back in, ",
+        "Let me just double check: ",
+        "To verify, ",
+        "Checking: ",
+        "As a sanity check, ",
+        "Wait, maybe I should double-check that: ",
+        "Let me add them up again: ",
+    ],
+)
+def test_checks_after_the_number_are_redundant(check: str) -> None:
+    steps = ("84 / 6 = 14, so each gets 14.", f"{check}6 * 14 = 84.", "So the answer is 14.")
+    assert [(row.place, row.function) for row in redundant(steps, Problem("a", "t", "q?", "14"))] == [(1, "check")]
+
+
+@each_row(
+    ("piece", "function"),
+    [
+        ("But hold on, let me double-check the sum.", "check"),
+        ("Is that right?", "check"),
+        ("Just to be sure, I add them.", "check"),
+        ("Okay, let me go through it once more.", "check"),
+        ("Plugging in the values, we get 4.", "work"),
+        ("Test scores were 12 and 14.", "work"),
+        ("To add them, take 3.", "work"),
+        ("Hmm, that's not right.", "reconsider"),
+        ("Oops, I forgot one.", "reconsider"),
+        ("Let me re-read the problem.", "reconsider"),
+        ("Hmm, let us see.", "work"),
+        ("Hmm, I remember it.", "recall"),
+        ("Hmm, maybe it is 4.", "uncertain"),
+        ("Let me try a different approach.", "alternative"),
+        ("Maybe there's a better way.", "alternative"),
+        ("Wait, another idea: take 3.", "alternative"),
+        ("Another 6 boxes are red.", "work"),
+        ("Instead of 12 there are 6.", "work"),
+        ("Okay, so the answer is 5.", "conclude"),
+        ("Okay, so I need the sum.", "plan"),
+        ("Putting it all together, it is 5.", "conclude"),
+    ],
+)
+def test_interjections_and_adverbs_do_not_hide_what_a_piece_does(piece: str, function: str) -> None:
+    assert function_of(piece) == function
 
 
 def test_a_repetition_says_nothing_new() -> None:

@@ -10,6 +10,7 @@ from cirf.rationales.results import statistics, write_results
 from cirf.recipe import schema
 from cirf.records import Problem, Steps
 from cirf.tasks.steps import produced
+from cirf.tasks.steps.calculations import numbers_used
 from cirf.tasks.task import Task
 
 STEPS = [
@@ -51,6 +52,21 @@ def test_of_several_equations_those_that_later_steps_use_are_kept_too(problems, 
     assert write_results(parts, problems, tasks, schema.Results(values="used", working="drop"))[0][0] == "12, 8"
     none = [Steps("sums/train/a", 0, "line", ("It is 3 + 4 = 7.", "So she has 7 of the 9."))]
     assert write_results(none, problems, tasks, schema.Results(values="used", working="drop")) == [("7", "7")]
+
+
+def test_each_step_is_read_once_for_the_values_that_later_steps_use(problems, tasks, monkeypatch) -> None:
+    segments = tuple(f"{place} + 1 = {place + 1}, and {place} + 5 = {place + 5}." for place in range(60))
+    read: list[str] = []
+
+    def counting(*texts: str):
+        read.extend(texts)
+        return numbers_used(*texts)
+
+    monkeypatch.setattr(module, "numbers_used", counting)
+    steps = [Steps("sums/train/a", 0, "line", segments)]
+    written = write_results(steps, problems, tasks, schema.Results(values="used", working="drop"))
+    assert read == list(segments)  # before, each was read once for every step before it
+    assert written[0][0] == "1, 5"
 
 
 def test_a_step_that_goes_through_several_options_has_no_result(problems, tasks) -> None:

@@ -145,13 +145,45 @@ def test_conclusions() -> None:
     ("text", "parts"),
     [
         ("### Add\n2 + 3 = 5\n### Double\n2 * 5 = 10", ("Add:\n2 + 3 = 5", "Double:\n2 * 5 = 10")),
-        ("**Add**\n2 + 3 = 5\n2 * 5 = 10\n**Answer**\n10", ("Add:\n2 + 3 = 5", "2 * 5 = 10", "Answer:\n10")),
+        ("**Add**\n2 + 3 = 5\n2 * 5 = 10\n**Answer**\n10", ("Add:\n2 + 3 = 5", "2 * 5 = 10\nAnswer:\n10")),
         ("2 + 3 = 5\n2 * 5 = 10\nFinal answer:", ("2 + 3 = 5", "2 * 5 = 10\nFinal answer:")),
     ],
 )
 @pytest.mark.parametrize("by", ["auto", "line", "sentence"])
 def test_a_heading_is_no_step(text: str, parts: tuple[str, ...], by: str) -> None:
     assert segment(text, by).segments == parts
+
+
+@pytest.mark.parametrize(
+    "closing",
+    [
+        "Answer: 100",
+        "**Answer:** 100",
+        "Final answer: 100 litres",
+        "### Answer\n100",
+        "**Final Answer**\n\\boxed{100}",
+        "ANSWER - 100",
+        "=== FINAL ANSWER ===\n100",
+        "**Final Answer**\nThe cows give \\boxed{100} litres.",
+        "**100**",
+        "100 litres",
+    ],
+)
+@pytest.mark.parametrize("by", ["auto", "line", "sentence", "function"])
+def test_an_answer_that_is_only_repeated_is_no_step(closing: str, by: Literal["auto", "line", "sentence", "function"]) -> None:
+    steps = ("There are 12 + 8 = 20 cows.", "So they give 20 * 5 = 100 litres.")
+    found = segment("\n\n".join([*steps, closing]), by).segments
+    assert (
+        len(found) == 2 and found[0] == steps[0] and found[1].startswith(f"{steps[1]}\n") and "100" in found[1][len(steps[1]) :]
+    )
+
+
+@pytest.mark.parametrize(
+    "last",
+    ["So the answer is 100.", "Answer: 20 * 5 = 100", "120", "The answers differ: 100 is one of them.", "Answer B is red."],
+)
+def test_a_last_step_that_says_more_stays_one(last: str) -> None:
+    assert len(segment(f"There are 12 + 8 = 20 cows.\nThey give 20 * 5 = 100 litres.\n{last}", "line").segments) == 3
 
 
 ITEMS = ("Count them:", "Take 4 away: 28.", "The answer is 28.")
@@ -324,8 +356,7 @@ def test_a_stop_between_blanks_ends_a_line_of_lower_case_text() -> None:
     assert segment(text, "auto").segments == (
         "the price is rs . 45.",
         "then the no . of pens is x.",
-        "so x = 9.",
-        "answer : c",
+        "so x = 9.\nanswer : c",
     )
 
 

@@ -160,7 +160,8 @@ def test_every_layout_comes_to_the_same_row(tmp_path: Path, row: dict[str, Any])
     assert (task.answer, problem.question, problem.answer) == ("number", ASKED, "28")
     found = gather([problem], schema.Rationales(), None, {"": task}).rationales
     (cut,) = cut_all(found, schema.Segments(), problems).steps
-    assert tuple(step for step in cut.segments if step not in ("28", "The answer is 28.", "Final answer: 28")) == STEPS
+    found_steps = (step.removesuffix("\nFinal answer: 28") for step in cut.segments)
+    assert tuple(step for step in found_steps if step not in ("28", "The answer is 28.")) == STEPS
     assert found[0].agrees is not False
 
 

@@ -21,9 +21,9 @@ from cirf.errors import CirfError
 from cirf.fitting.choices import suited
 from cirf.fitting.cost import Updates, parameter_count, size_in_name, updates_of
 from cirf.fitting.facts import BETTER, FEWEST_STEPS, MOST_STEPS, best_rule, of_good_length
-from cirf.fitting.fit import FEW, OFTEN_EMPTY, fit
+from cirf.fitting.fit import FEW, fit
 from cirf.progress import print_table, printable, write_line
-from cirf.rationales.check import MOST_CHARACTERS, CheckReport, some
+from cirf.rationales.check import MOST_CHARACTERS, CheckReport, says_little, some
 from cirf.rationales.check import check as look
 from cirf.rationales.collect import gather, other_answers, unmatched
 from cirf.rationales.redundancy import left_out_notes
@@ -178,7 +178,7 @@ def _notes(made: dict[str, Any], recipe: Recipe) -> list[str]:
             notes.append(
                 f"{name}: numbers have decimal commas, so 1.350,5 is read as 1350.5, and results and answers are written that way"
             )
-        if row["usable"] and row["share_results_empty"] >= OFTEN_EMPTY and recipe.results.by != "none":
+        if says_little(row["share_results_empty"], row["rules"], row["usable"]) and recipe.results.by != "none":
             notes.append(
                 f"{name}: {row['share_results_empty']:.0%} of the steps have no result, so a trace says little; write in each "
                 "step what it finds, set results.by=llm or results.by=file, or compare with direct_sft"

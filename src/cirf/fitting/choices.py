@@ -13,7 +13,7 @@ from typing import Any
 
 from cirf.fitting.cost import Room, in_words, updates_of
 from cirf.fitting.facts import Facts
-from cirf.rationales.check import TaskCheck
+from cirf.rationales.check import TaskCheck, mostly_by_function
 from cirf.recipe.schema import Finetune
 from cirf.recipe.yaml import inline, scalar
 
@@ -205,7 +205,7 @@ def results(facts: Facts) -> list[Choice]:
 
 def _thinks(facts: Facts) -> bool:
     """Whether most rationales are cut by function."""
-    return facts.found.rules.get("function", 0) > facts.found.usable / 2
+    return mostly_by_function(facts.found.rules, facts.found.usable)
 
 
 def suited(section: Finetune, rows: int) -> Finetune:

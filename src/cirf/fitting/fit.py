@@ -14,7 +14,7 @@ from cirf.fitting import choices
 from cirf.fitting.choices import Choice, draft
 from cirf.fitting.cost import Room, in_hours, in_words, operations, speed, training_memory, updates_of
 from cirf.fitting.facts import Facts, look
-from cirf.rationales.check import CountTokens, TaskCheck, check
+from cirf.rationales.check import CountTokens, TaskCheck, check, says_little
 from cirf.recipe.load import parse
 from cirf.recipe.schema import NAME, Backbone, Finetune, Recipe
 from cirf.recipe.yaml import scalar
@@ -24,9 +24,6 @@ from cirf.tasks.loading.load import load_problems
 
 FEW = 50
 """Below this many usable rows a model learns at most the form of traces."""
-
-OFTEN_EMPTY = 0.5
-"""Share of steps without a result from which on traces carry little information."""
 
 SLOW = 3600
 """Seconds of training from which on a note says how long it takes."""
@@ -204,7 +201,7 @@ def _notes(facts: Facts, file: str, model: str, parameters: int | None, rows: in
             f"{file}: {len(facts.unusable.errors):,} of {facts.unusable.rows:,} rows cannot be used, which the recipe allows "
             f"(problems.max_unusable_share); `cirf check {file}` lists them"
         )
-    if not facts.bare and facts.found.share_results_empty >= OFTEN_EMPTY:
+    if not facts.bare and says_little(facts.found.share_results_empty, facts.found.rules, facts.found.usable):
         notes.append(
             f"{file}: {facts.found.share_results_empty:.0%} of the steps have no result, so traces say little; "
             "write in each step what it finds"

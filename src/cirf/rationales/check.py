@@ -24,6 +24,7 @@ from cirf.text.numerals import unread_numbers, with_points
 CountTokens = Callable[[str], int]
 MOST_CHARACTERS = 8_000_000
 """Characters of rationales that are checked, about 1,000 long ones; of more, evenly spread questions are."""
+_OFTEN_EMPTY, _FUNCTION_EMPTY = 0.5, 0.9  # shares of the steps; two thirds are usual where they are cut by function
 _DELIMITERS = 2
 _END = 1
 
@@ -78,6 +79,16 @@ class CheckReport:
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
+
+
+def mostly_by_function(rules: Mapping[str, int], usable: int) -> bool:
+    """Whether more than half of the rationales, counted by the rule that cut them, are cut by function."""
+    return rules.get("function", 0) > usable / 2
+
+
+def says_little(share_empty: float, rules: Mapping[str, int], usable: int) -> bool:
+    """Whether too many steps have no result. Of rationales cut by function only steps that calculate or conclude have one."""
+    return usable > 0 and share_empty >= (_FUNCTION_EMPTY if mostly_by_function(rules, usable) else _OFTEN_EMPTY)
 
 
 def check(

@@ -8,32 +8,116 @@ A worked example, of a question whose answer is 72::
     So the answer is 72.                                              the last conclusion stays
     I am confident in it.                                             settled
 
-The answer is settled where a step states it outright, or works it out and the next one checks, reconsiders or concludes, unless
-a later step states another, or works on with the number and comes to it again. A repetition has eight words or more, nearly all
-of which occur in earlier steps in the same order; after the first three no word is new, and numbers occur only in known runs of
-four words. The work is linear.
+The answer is settled where a step states it outright, or works it out and the next one checks or confirms it. A guess, a
+supposition or a question settles nothing, and neither does what a later step takes back, states otherwise, or works on from:
+apart from checks and other ways, no later step has a new number, or goes on with this one. A step stays if a later one that
+stays uses a number that it brings in. A repetition has eight words or more, nearly all of which occur in earlier steps in the
+same order; after the first three no word is new, and numbers occur only in known runs of four words. The work is linear.
 """
 
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import islice
 from typing import Any
 
 from cirf.records import AnswerKind, Problem, Record
 from cirf.tasks.parsing.anchors import anchors
 from cirf.tasks.parsing.answers import equal_answers, number_value, parse_answer
-from cirf.tasks.steps import worked_out
+from cirf.tasks.parsing.options import NEGATION
+from cirf.tasks.steps import numbers_in, worked_out
+from cirf.tasks.steps.calculations import CONCLUDES, numbers_named
 from cirf.text.discourse import function_of
+from cirf.text.sentences import BETWEEN_SENTENCES, whole_words
 
 _WORD = re.compile(r"\d+(?:\.\d+)?|\w+|[-+*/=<>^]")
-_NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
 _DIGIT = re.compile(r"[\d₀-₉]")
 _RUN, _FEWEST, _NEW, _OPENING = 4, 8, 0.2, 3
 """Words of a run that is compared, fewest words of a repetition, and of these the share of runs that may be new, and how many
 words at the beginning (`Wait, so`)."""
-_TURNING = ("check", "alternative", "reconsider", "conclude")
+_ASIDES = ("check", "alternative")
+"""What may come to the answer again, and brings in numbers of its own."""
+_GUESSES = re.compile(  # of a sentence: it settles nothing
+    r"\?[\s\"'”’)*]*\Z|\b(?:maybe|perhaps|possibly|probably|presumably|might|(?:could|may) be|not sure|unsure|guess\w*|seems?"
+    r"|(?<!even )if|unless|provided that|assum(?:e|es|ing)|suppos(?:e|es|ing)|let['’]s say"
+    r"|(?:i|we)(?:['’]d)? (?:\w+ )?(?:think|believe|suspect|wonder))\b",
+    re.I,
+)
+_TAKES_BACK = re.compile(  # "Wait, no.", "Hmm, that's not right."
+    r"\W{0,9}(?:(?:hmm+|oh|but|wait|well|so|okay|and|no|actually)\b[\s,.!…—–-]{1,4}){0,4}"
+    r"(?:(?<=wait, )no\b|(?<=wait )no\b|(?:that|this|it)(?:['’]s| is| was)? ?"
+    r"(?:(?:not|n['’]t|can['’]t be|cannot be) (?:quite )?(?:right|correct|true)|wrong|incorrect)"
+    r"|i (?:made|misread|misunderstood|miscalculated|forgot|overlooked|missed)\b|scratch that|oops)",
+    re.I,
+)
+_CONFIRMS = re.compile(
+    r"\b(?:yes|correct|(?:that|this|it|which)(?:['’]s| is| looks| seems) (?:right|fine|good)|match(?:es)?|checks? out|holds"
+    r"|consistent|makes sense|same (?:answer|result|number|value))\b",
+    re.I,
+)
+_SO = re.compile(r"[,;] (?:and )?(?:so|therefore|thus|hence) ", re.I)
+_SMALL = frozenset(
+    [
+        "so",
+        "therefore",
+        "thus",
+        "hence",
+        "then",
+        "finally",
+        "that",
+        "means",
+        "which",
+        "it",
+        "its",
+        "s",
+        "is",
+        "are",
+        "was",
+        "were",
+        "be",
+        "been",
+        "must",
+        "has",
+        "have",
+        "had",
+        "to",
+        "the",
+        "a",
+        "an",
+        "of",
+        "in",
+        "on",
+        "at",
+        "by",
+        "with",
+        "for",
+        "does",
+        "do",
+        "did",
+        "will",
+        "would",
+        "can",
+        "he",
+        "she",
+        "they",
+        "him",
+        "her",
+        "them",
+        "his",
+        "their",
+        "only",
+        "left",
+        "indeed",
+        "again",
+        "now",
+        "also",
+        "and",
+        "as",
+    ]
+)
+_STEM = 4  # letters: "arrives" for "arrive"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,52 +135,138 @@ class Redundant(Record):
 
 def redundant(steps: Sequence[str], problem: Problem, sample: int = 0) -> list[Redundant]:
     """The steps of a rationale that can be left out, in order; never the last conclusion, and never all of them."""
-    settled, last, outright = _settled(steps, problem)
     functions = [function_of(step) for step in steps]
+    settled, last, outright = _settled(steps, functions, problem)
     concluding = [index for index, name in enumerate(functions) if name == "conclude"] or [len(steps) - 1]
     comes = last is not None and not outright and concluding[-1] > last and _comes_to(steps[concluding[-1]], problem)
     closing = concluding[-1] if last is None or comes else last
-    repeated = _repeated(steps)
+    gone = {index: "repeats" for index in _repeated(steps)}
+    gone |= {} if settled is None else dict.fromkeys(range(settled + 1, len(steps)), "settled")
+    gone.pop(closing, None)
+    for index in _needed(steps, gone, problem):
+        del gone[index]
+    return [Redundant(problem.id, sample, index, gone[index], functions[index], steps[index]) for index in sorted(gone)]
+
+
+def _needed(steps: Sequence[str], gone: Mapping[int, str], problem: Problem) -> list[int]:
+    """Those of the steps left out that bring in a number which a step that stays uses."""
+    numbers = [_numbers(step) for step in steps]
+    first: dict[Fraction, int] = dict.fromkeys(_numbers(problem.question), -1)
+    for index, each in enumerate(numbers):
+        for number in each:
+            first.setdefault(number, index)
+    used: set[Fraction] = set()
     found = []
-    for index, step in enumerate(steps):
-        why = "settled" if settled is not None and index > settled else "repeats" if index in repeated else None
-        if why is not None and index != closing:
-            found.append(Redundant(problem.id, sample, index, why, functions[index], step))
+    for index in reversed(range(len(steps))):
+        if index not in gone or any(first[number] == index for number in used & numbers[index]):
+            used |= numbers[index]
+            found += [index] if index in gone else []
     return found
 
 
-def _settled(steps: Sequence[str], problem: Problem) -> tuple[int | None, int | None, bool]:
+def _numbers(text: str) -> set[Fraction]:
+    return numbers_named(text) - {Fraction(1)}  # "one of them"
+
+
+def _settled(steps: Sequence[str], functions: Sequence[str], problem: Problem) -> tuple[int | None, int | None, bool]:
     """The place of the step that settles the answer, that of the last one that states it, or else works it out (``None`` where
     none does), and whether one states it."""
     kind = _kind(problem)
-    stated = [parse_answer(kind, step, problem.choices) if anchors(step) else None for step in steps]
-    said = [None if answer is None else equal_answers(kind, answer, problem.answer) for answer in stated]
-    others = [place for place, right in enumerate(said) if right is False]
-    after = others[-1] + 1 if others else 0
-    stating = [place for place, right in enumerate(said) if right and place >= after]
+    firm = [_firm(step) for step in steps]
+    others = [place + 1 for place, step in enumerate(steps) if _says(step, kind, problem) is False]
+    after = max(others + [place for place, step in enumerate(steps) if _TAKES_BACK.match(step)], default=0)
+    says = [_says(text, kind, problem) for text in firm]
+    stating = [place for place in range(after, len(steps)) if says[place] or _repeats_question(firm[place], problem)]
     working: list[int] = []
+    made = [worked_out(text) for text in firm]
+    known: dict[str, int] = {}
+    for place, values in enumerate(made):
+        for each in values:
+            known.setdefault(each, place)
     if kind == "number":
+        start = max(after, _last_that_goes_on(steps, functions, stating, problem))
         value = number_value(problem.answer)
-        found = [number_value(worked[-1]) if (worked := worked_out(step)) else None for step in steps]
-        working = [place for place in range(after, len(steps)) if found[place] == value]
-        used = [
-            place
-            for place, (step, result) in enumerate(zip(steps, found, strict=True))
-            if result not in (None, value)
-            and value in map(number_value, _NUMBER.findall(step))
-            and function_of(step) not in _TURNING[:-1]
-        ]
-        if used and working and working[-1] > used[-1]:  # an equal number on the way, which the working goes on from
-            working = [place for place in working if place > used[-1]]
-    turned = (place for place in working if place + 1 == len(steps) or function_of(steps[place + 1]) in _TURNING)
-    first = min([*stating[:1], *islice(turned, 1)], default=None)
+        working = [place for place in range(start, len(steps)) if made[place] and number_value(made[place][-1]) == value]
+
+    def confirmed(place: int) -> bool:
+        """Whether the next step is a check, says that it is right, concludes with the number, or calculates all that again."""
+        if place + 1 == len(steps) or functions[place + 1] in _ASIDES or _CONFIRMS.search(firm[place + 1]):
+            return True
+        again = place + 1 in working and all(known[each] <= place for each in made[place + 1])
+        return again or (functions[place + 1] == "conclude" and _comes_to(steps[place + 1], problem))
+
+    first = min([*stating[:1], *islice(filter(confirmed, working), 1)], default=None)
     return first, max(stating or working, default=None), bool(stating)
 
 
-def _comes_to(step: str, problem: Problem) -> bool:
-    """Whether a step names the number of the answer: ``So the gross is 1,380.00.``"""
+def _firm(step: str) -> str:
+    """A step without the sentences that guess, suppose or ask."""
+    sentences = BETWEEN_SENTENCES.split(step)
+    kept = [sentence for sentence in sentences if not _GUESSES.search(sentence)]
+    return step if len(kept) == len(sentences) else "\n".join(kept)
+
+
+def _says(text: str, kind: AnswerKind, problem: Problem) -> bool | None:
+    """Whether what a text says that the answer is is the problem's; ``None`` where it does not say so."""
+    answer = parse_answer(kind, text, problem.choices) if anchors(text) else None
+    return None if answer is None else equal_answers(kind, answer, problem.answer)
+
+
+def _last_that_goes_on(steps: Sequence[str], functions: Sequence[str], stating: Sequence[int], problem: Problem) -> int:
+    """The place of the last step, apart from checks and other ways, that has a new number or calculates with that of the answer;
+    0 without one."""
     value = number_value(problem.answer)
-    return value is not None and not problem.choices and value in map(number_value, _NUMBER.findall(step))
+    known = _numbers(problem.question)
+    aside, last = False, 0
+    for place, (step, function) in enumerate(zip(steps, functions, strict=True)):
+        aside = function in _ASIDES or (aside and function not in ("reconsider", "plan"))
+        numbers, made = _numbers(step), worked_out(step)
+        uses = value in numbers and bool(made) and number_value(made[-1]) != value
+        new = not known.issuperset(numbers) and (bool(made) or place not in stating)
+        known |= numbers
+        last = place if (uses or new) and not aside else last
+        aside = aside and function != "conclude"
+    return last
+
+
+def _repeats_question(text: str, problem: Problem) -> bool:
+    """Whether a sentence that concludes chooses the option of the answer, or says what is asked with the answer, a text, in its
+    place: ``So it is 10:50, which is option B``, ``So Carol owns the cat`` for ``Who owns the cat?``"""
+    letter, choices = problem.answer, problem.choices or ()
+    place = ord(letter) - ord("A") if choices and len(letter) == 1 else -1
+    answer = choices[place] if 0 <= place < len(choices) else letter
+    if not answer.strip() or _kind(problem) not in ("option", "text"):
+        return False
+    named = re.compile(whole_words(re.escape(answer.strip(" .")), answer), re.I)
+    asked = BETWEEN_SENTENCES.split(problem.question.strip())[-1]
+    words = {word[:_STEM] for word in _WORD.findall(asked.casefold())}
+    for sentence in BETWEEN_SENTENCES.split(text):
+        *_, said = _SO.split(sentence)
+        if (said == sentence and not CONCLUDES.match(sentence)) or NEGATION.search(said):
+            continue
+        if choices and _chooses(said, letter, answer):
+            return True
+        rest = {word for word in _WORD.findall(named.sub(" ", said).casefold()) if word not in _SMALL}
+        if named.search(said) and not named.search(asked) and all(word[:_STEM] in words for word in rest):
+            return True
+    return False
+
+
+def _chooses(said: str, letter: str, text: str) -> bool:
+    option = rf"(?:the )?(?:(?:option|choice|answer) )?\W{{0,3}}(?-i:{letter})\b"
+    closes = rf"\b(?:is|be|it['’]s|choose|pick|select|go with) {option}(?:\W{{0,4}}{re.escape(text)})?\W*\Z"
+    return (
+        re.search(rf"{closes}|\b{option}\W{{0,4}}is (?:the )?(?:only )?(?:right|correct|best|answer)\b", said, re.I) is not None
+    )
+
+
+def _comes_to(step: str, problem: Problem) -> bool:
+    """Whether a step names the number of the answer, and works out no other: ``So the gross is 1,380.00.``"""
+    value = number_value(problem.answer)
+    if value is None or problem.choices or value not in numbers_in(step):
+        return False
+    made = worked_out(step)
+    return not made or number_value(made[-1]) == value
 
 
 def _kind(problem: Problem) -> AnswerKind:

@@ -94,12 +94,18 @@ class RuleWriter:
 def _used(segments: Sequence[str], results: Sequence[list[str]], question: str) -> list[list[str]]:
     """Of each step the values that later steps use, or its own later equations, and its result's."""
     known = numbers_in(question)
+    each = [numbers_used(segment) for segment in segments]
+    later = Counter(value for used in each for value in used)  # how many steps use a value, of those not yet passed
     full = []
-    for index, (segment, last) in enumerate(zip(segments, results, strict=True)):
+    for segment, last, used in zip(segments, results, each, strict=True):
+        later.subtract(used)
         found = Counter(number.value for number in find_numbers(plain_numbers(strip_annotations(segment))))
-        later = numbers_used(*segments[index + 1 :]) | {value for value, times in found.items() if times > 1}
         values = {text: number_value(text) for text in worked_out(segment) if text not in last} if any(last) else {}
-        kept = [text for text, value in values.items() if value in later and value not in known]
+        kept = [
+            text
+            for text, value in values.items()
+            if value is not None and value not in known and (later[value] or found[value] > 1)
+        ]
         known |= {value for value in (*values.values(), *map(number_value, last)) if value is not None}
         full.append([*kept, *last])
     return full

@@ -13,7 +13,8 @@ Choices made where the paper is silent:
 
 - Text before the first mark is an announcement, not a step, unless ``auto`` cuts and it works something out.
 - Text after the last step belongs to it, under its own heading (``Conclusion``, ``Final Answer``) too: a heading is no step.
-  If lines or sentences are the steps, a heading goes with the text under it.
+  If lines or sentences are the steps, a heading goes with the text under it. Whatever the steps are, an answer at the end under
+  its own heading or label (``Answer: 72``), and a last number that the step before it works out, belong to that step.
 - A mark is removed from its step (the code replaces it); an option's letter stays, because it names the subject.
 - ``#### 72`` at the end is the answer, not a step, on a line of its own or after the last step; so is a last line that is a
   box alone, after a whole sentence. Neither is an answer in front of its reasons (``The answer is B.``, ``Yes.``).
@@ -34,7 +35,7 @@ from cirf.recipe import schema
 from cirf.records import Dropped, Problem, Rationale, Steps
 from cirf.tasks.steps import numbers_in, worked_out
 from cirf.tasks.steps.states import HOLDS
-from cirf.text.discourse import pieces, turns
+from cirf.text.discourse import pieces, speaks, turns
 from cirf.text.normalise import normalise
 from cirf.text.numerals import has_decimal_commas, with_points
 from cirf.text.sentences import sentences
@@ -73,7 +74,9 @@ _TABLE_HEAD = re.compile(r"^(\|[^\n]*\|) *\n\n(?=\|[^\n]*\| *$)", re.M)  # a bla
 _LIST_NUMBER = re.compile(r"\n\d{1,2}[.)] ?\Z")  # the number of the next option
 _AFTER_LIST = re.compile(r"\n?[^\W\d_][^\n:#*]*[.!]")  # a line of prose behind it
 _BLANK_LINES = re.compile(r"\n{2,}")
-
+_ANSWER_LABEL = re.compile(r"[^\w\n]{0,9}(?:(?:the|my)\s)?(?:(?:final|correct)\s)?(?:answer|ans)\b[^\w\n]*[-:=–—*][^\w\n]*", re.I)
+_LABELLED = re.compile(rf"{_ANSWER_LABEL.pattern}\n?(?P<said>[^\n=]{{1,80}})", re.I)
+_NUMBER_ALONE = re.compile(r"\W*\d[\d,./]*%?(?:\s[a-z]+)?\W*", re.I)
 
 _CALCULATES = re.compile(r"(?<![A-Za-z])[0-9]%?\)?\s?[-+*/]\s?[$(]?[0-9][0-9.,]*\)?\s?=\s?[$]?-?[0-9]")
 
@@ -210,12 +213,14 @@ def _segment(text: str, by: Rule, choices: Sequence[str] | None, section: schema
         case "option":
             return Segmentation(by, _by_option(text, choices))
         case "line":
-            return Segmentation(by, _under_headings(_lines(text)))
+            return Segmentation(by, _with_answer(_under_headings(_lines(text))))
         case "sentence":
             parts = [part for line in _lines(text) for part in sentences(line)]
-            return Segmentation(by, _under_headings(_with_their_option(parts, choices or ())))
+            return Segmentation(by, _with_answer(_under_headings(_with_their_option(parts, choices or ()))))
         case "function":
-            return Segmentation(by, pieces(text, section.min_characters, section.max_characters))
+            return Segmentation(
+                by, _with_answer(pieces(text, section.min_characters, section.max_characters), section.max_characters)
+            )
     if len(text) >= LONG and turns(text, TURNS):
         return _segment(text, "function", choices, section)
     text = text[carrying_out(text) :]
@@ -230,7 +235,9 @@ def _segment(text: str, by: Rule, choices: Sequence[str] | None, section: schema
     if len(options) >= 2:
         first = 0 if section.options == "together" else option_starts(text, len(choices or ()))[0]
         return Segmentation("option", (*_calculating(text[:first]), *options))
-    lines = _under_headings(_lines(text))
+    if len(text) >= LONG and speaks(text, TURNS):
+        return _segment(text, "function", choices, section)
+    lines = _with_answer(_under_headings(_lines(text)))
     found = Segmentation("line", lines) if len(lines) >= 2 else _segment(text, "sentence", choices, section)
     many = len(text) >= LONG and len(found.segments) > section.most(found.rule)
     return _segment(text, "function", choices, section) if many else found
@@ -334,6 +341,25 @@ def _under_headings(parts: Sequence[str]) -> tuple[str, ...]:
     if heads:
         found[-1:] = ["\n".join([*found[-1:], *heads])]
     return tuple(found)
+
+
+def _with_answer(parts: Sequence[str], longest: int | None = None) -> tuple[str, ...]:
+    """Steps, the last one with what only repeats the answer after it, unless it would have more than ``longest`` characters."""
+    found = list(parts)
+    if len(found) > 2 and _ANSWER_LABEL.fullmatch(found[-2]):  # "=== ANSWER ===" above it
+        found[-2:] = ["\n".join(found[-2:])]
+    if len(found) > 1 and _only_answers(found[-1], found[-2]):
+        joined = "\n".join(found[-2:])
+        found[-2:] = [joined] if longest is None or len(joined) <= longest else found[-2:]
+    return tuple(found)
+
+
+def _only_answers(text: str, before: str) -> bool:
+    """Whether a step only repeats the answer: under a heading or label, or as a number that the one before it works out."""
+    if _LABELLED.fullmatch(text):
+        return True
+    values = worked_out(before)[-1:]
+    return bool(values) and _NUMBER_ALONE.fullmatch(text) is not None and numbers_in(text) == numbers_in(*values)
 
 
 def _tidy(parts: Sequence[str]) -> tuple[str, ...]:

@@ -99,13 +99,13 @@ class Planner:
         gathered = section.model_dump(exclude={"teacher"}) | self.rules
         rationales = self._add("rationales", gathered, found, data.rationales, version=8)
         cut = keys.segments(self.recipe) | keys.drawing(self.recipe) | keys.left_out_scores(self.recipe)
-        self.steps["segments"] = self._add("segments", cut, learnt | {"rationales": rationales}, data.segments, version=10)
+        self.steps["segments"] = self._add("segments", cut, learnt | {"rationales": rationales}, data.segments, version=11)
 
     def _results(self) -> None:
         written = keys.results(self.recipe) | self.rules
         if self.recipe.results.by == "llm":
             written |= self.seed | {"writer": keys.asking(self.recipe.results.writer), "template": writer_prompt(self.recipe)}
-        version = 10 if self.recipe.results.by == "llm" or self.recipe.results.values == "used" else 9
+        version = 11 if self.recipe.results.by == "llm" or self.recipe.results.values == "used" else 10
         self._add("results", written, self.steps | result_files(self.recipe), data.results, version=version)
 
     def _codebooks(self) -> dict[int, StagePlan]:

@@ -17,39 +17,106 @@ from itertools import islice
 from cirf.text.sentences import sentences
 
 ENOUGH = 150  # characters of a piece and the next sentence; then the sentence opens another, unless its first words continue it
+_LEAD = (  # before the words that tell what a check or an alternative is: "Hmm, okay, but wait a minute, ..."
+    r"(?:(?:hmm+|mmm|oh|ah|uh|okay|ok|alright|yes|yeah|no|wait|hold on|well|actually|however|but|so|now|and|then|next|finally"
+    r"|again|(?:wait|just|hold on) a (?:minute|second|sec|moment)|just (?:in case|to be (?:\w+ )?(?:sure|safe|certain|thorough)))"
+    r"\b[\s,.;:!…—–-]{1,4}){0,5}"
+)
+_WAY = (
+    r"(?:\w+ )?(?:way|approach|method|idea|route|angle|perspective|interpretation|possibility|option|strategy|solution|formula"
+    r"|thought)s?"
+)
+_I = (  # the subject of what is checked or tried
+    r"(?:(?:let me|let['’]?s|let us|(?:maybe |perhaps )?(?:i|we)"
+    r"(?:['’](?:ll|d)| will| would| should| could| can| might| must| need(?: to)?| have to| want to| better)+|to)[ ,]+)"
+)
+_ADVERBS = (
+    r"(?:(?:also|just|quickly|briefly|carefully|really|actually|first|now|then|again|at least|try to|go back and|please),? )*"
+)
+_CHECK = (
+    r"(?:(?:(?:double|triple|cross|re)[- ]?)?(?:check|verif[yi]|confirm|validat)(?:e|ing)?|mak(?:e|ing) sure|be sure"
+    r"|plug(?:ging)?\b[^.?!\n]{0,20}\bback)"
+)
+_AGAIN = (
+    r"(?:test|re-?(?:calculate|compute|do|count|examine|trace)|see (?:if|whether) (?:this|that|it|everything)"
+    r"|(?:think|look|read|work|calculate|compute|add|count|do|run|go|try)\b[^.?!:\n]{0,40}?"
+    r"\b(?:again|(?:once|one) more(?: time)?|a second time))"
+)
+_NOT_RIGHT = (
+    r"(?:that|this|it)(?:(?:['’]s| is| was| does| can)?(?: not|n['’]t)| cannot| can['’]t)"
+    r" (?:quite |be |seem )?(?:right|correct|true)"
+)
 _FUNCTIONS = {
-    "check": r"(?:(?:so|now|okay|ok|wait|but),? )*(?:(?:let me|let['’]s|i(?:['’]ll| will| should| need to| can)?|to),? )?"
-    r"(?:just |quickly )*(?:double[- ]?check|re-?check|verify|check|confirm|make sure|be sure|test)(?:ing)?",
-    "alternative": r"alternatively|another|or (?:maybe|perhaps)|what if|on the other hand|instead|a different",
-    "reconsider": r"(?:(?:but|oh|hmm|no),? )?wait|but|however|actually|hold on|oh|on second thought|well|not sure",
-    "uncertain": r"(?:so )?(?:maybe|perhaps)|i(?:['’]m not| am not|['’]m confused| wonder| think| guess)",
+    "check": rf"{_LEAD}(?:{_I}?{_ADVERBS}{_CHECK}|{_I}{_ADVERBS}{_AGAIN}"
+    r"|just to (?:be (?:\w+ )?(?:sure|safe|certain|thorough)|make sure|confirm|verify|check)"
+    r"|(?:just )?(?:as )?(?:an? )?(?:quick |final |small )?(?:sanity|double|cross)[- ]?check|(?:as )?a (?:quick |final )?check"
+    r"|verification|(?:is|does|was|did) (?:this|that|it|everything)\b[^.?!,\n]{0,20}"
+    r"\b(?:right|correct|make sense|work|hold|add up))",
+    "alternative": rf"{_LEAD}(?:alternatively|(?:yet )?another {_WAY}|or(?=,)|or (?:maybe|perhaps)|what if|on the other hand"
+    rf"|instead(?! of)|an? (?:different|alternative) {_WAY}"
+    rf"|(?:{_I}{_ADVERBS}(?!put\b)[^.?!,\n]{{0,30}}?|(?:maybe|perhaps) there(?:['’]s| is| are) )"
+    rf"\b(?:(?:an? )?(?:different|alternative|better|easier|simpler|quicker|other)|another|a second) {_WAY}"
+    rf"|{_I}{_ADVERBS}[^.?!,\n]{{0,30}}?\b(?:differently|(?:the )?other way (?:a?round)))",
+    "reconsider": r"(?:(?:but|oh|hmm+|no|okay|ok|so|and|well),? )*wait|but|however|actually|hold on|oh|on second thought|well"
+    rf"|not sure|oops|scratch that|(?:hmm+,? |no,? |but )*{_NOT_RIGHT}"
+    r"|(?:hmm+,? |no,? )*i (?:made|did|have made) (?:a|an|some) (?:\w+ )?(?:mistake|error)"
+    r"|let me (?:reconsider|rethink|re-?read|start (?:over|again))",
+    "uncertain": r"(?:(?:so|hmm+),? )?(?:maybe|perhaps)|(?:hmm+,? )?i(?:['’]m not| am not|['’]m confused| wonder| think| guess)",
     "example": r"for (?:example|instance)|suppose|let['’]s say|(?:so,? )?(?:if i|imagine)",
-    "recall": r"i (?:remember|recall|know)|i['’]ve|since|given|this|also",
-    "conclude": r"therefore|thus|hence|(?:that|which) means|in (?:summary|conclusion|total)|overall|finally"
-    r"|so,? (?:the (?:final )?answer|in total)|(?:the )?final answer",
+    "recall": r"i (?:remember|recall|know)|i['’]ve|since|given|this(?! means)|also",
+    "conclude": r"therefore|thus|hence|(?:that|which|this) means|in (?:summary|conclusion|total)|overall|finally|consequently"
+    r"|as a result|ultimately|all in all|it follows|putting (?:it|this|that|everything)(?: all)? together|and so"
+    r"|(?:(?:yes|yeah|okay|ok|alright|hmm+),? )?so,? (?:the (?:final )?answer|in total)|(?:the )?final answer",
     "plan": r"okay|ok|alright|first(?:ly)?|second(?:ly)?|next|now|looking|i(?:['’](?:m|ll|d))?|yeah",
 }
 _OPENS = re.compile(rf"[\W_]{{0,9}}(?:{'|'.join(f'(?P<{name}>{words})' for name, words in _FUNCTIONS.items())})(?!['’]?\w)", re.I)
 _CARRIES_ON = re.compile(r"\W{0,9}(?:hmm+|because|then|similarly|let me|so (?:the|that|he|she|it|they))(?!['’]?\w)", re.I)
+_THINKS_ON = re.compile(  # within a paragraph: no new piece
+    r"\W{0,9}(?:(?:hmm+,? )?let me (?:think|see|try)|hmm+(?!,? (?:but )?(?:wait|let me))|no, that|is (?:that|this|it))(?!\w)",
+    re.I,
+)
 _TURNS = re.compile(
     r"(?:^|(?<=[.!?]\s))[\W_]{0,3}(?:(?:but|oh|hmm|no),? )?"
     r"(?:wait|hmm+|alternatively|hold on|actually|let me (?:double-?check|check|verify|think|see|try)|okay|maybe)(?!['’]?\w)",
     re.I | re.M,
 )
+_ALOUD = re.compile(
+    r"(?:^|(?<=[.!?]\s))[\W_]{0,3}(?:(?:but|oh|hmm|no|so|now|okay|first|next),? ){0,3}"
+    r"(?:wait|hmm+|alternatively|hold on|actually|let me [a-z]+|let['’]s see(?=[,.:…])|okay|alright|maybe)(?!['’]?\w)",
+    re.I | re.M,
+)
+_MY_PLAN = re.compile(
+    r"(?:^|(?<=[.!?]\s))[^.!?\n]{0,80}?\b(?-i:I)(?:['’](?:ll|m|d)| need| can| should| will| want| have to| could)\b", re.I | re.M
+)
+_SENTENCES = 1.5  # a line of prose, on average, at least: else each line is a step
 _CONCLUDES = re.compile(r"\W{0,9}so(?!['’]?\w)", re.I)
+_HMM = re.compile(r"\W{0,9}h+mm+\b(?P<more>,\s+(?!hmm))?", re.I)
 
 
 def function_of(piece: str) -> str:
     """The function of a piece, by its first words: ``check``, ``alternative``, ``reconsider``, ``uncertain``, ``example``,
     ``recall``, ``conclude``, ``plan``, or ``work`` without such words."""
     opened = _OPENS.match(piece)
-    return (opened and opened.lastgroup) or ("conclude" if _CONCLUDES.match(piece) else "work")
+    if opened:
+        return str(opened.lastgroup)
+    if hmm := _HMM.match(piece):
+        return function_of(piece[hmm.end() :]) if hmm["more"] else "reconsider"
+    return "conclude" if _CONCLUDES.match(piece) else "work"
 
 
 def turns(text: str, count: int) -> bool:
     """Whether a text thinks aloud: whether ``count`` of its sentences open with *wait*, *hmm*, *alternatively*, *let me
     check*."""
     return sum(1 for _ in islice(_TURNS.finditer(text), count)) == count
+
+
+def speaks(text: str, count: int) -> bool:
+    """Whether a text thinks aloud in milder ways: whether ``count`` of its sentences open with *let me*, *alright*, *wait*, or
+    say what *I'll* do or *I need* in paragraphs of prose, not one step a line."""
+    if sum(1 for _ in islice(_ALOUD.finditer(text), count)) == count:
+        return True
+    prose = [len(sentences(line)) for line in text.split("\n") if line[:1].isalpha()]
+    return sum(prose) >= _SENTENCES * len(prose) and sum(1 for _ in islice(_MY_PLAN.finditer(text), count)) == count
 
 
 def pieces(text: str, shortest: int, longest: int) -> tuple[str, ...]:
@@ -64,7 +131,9 @@ def pieces(text: str, shortest: int, longest: int) -> tuple[str, ...]:
     held: list[str] = []
     size = 0
     for before, sentence in _sentences(text, longest):
-        if held and (size + len(sentence) >= longest or (size >= shortest and _begins(before, sentence, held[-1], size))):
+        # a short conclusion goes with the paragraph before it, what else is short with the next
+        may_end = size >= shortest or (before == "\n\n" and function_of(held[0]) == "conclude")
+        if held and (size + len(sentence) >= longest or (may_end and _begins(before, sentence, held[-1], size))):
             _add(found, "".join(held), shortest, longest)
             held, size = [], 0
         mark = "\n" if before.startswith("\n") else before
@@ -85,7 +154,7 @@ def _add(found: list[str], piece: str, shortest: int, longest: int) -> None:
 
 def _begins(before: str, sentence: str, last: str, size: int) -> bool:
     """Whether a sentence begins a piece, by the separator from the ``last`` one and the ``size`` of the piece so far."""
-    if _OPENS.match(sentence):
+    if _OPENS.match(sentence) and not (before == " " and _THINKS_ON.match(sentence)):
         return True
     first = sentence[0]
     if before == "\n\n" and last.endswith((".", "!", "?")):

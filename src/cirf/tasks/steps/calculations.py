@@ -31,7 +31,9 @@ _EQUALS = re.compile(
     r"|(?<=[0-9)])\s?(?:[+×*/÷-]|x|plus|minus|times|divided by)\s?[$(]*[0-9][0-9.,]*"
     r"[^.=\n]{0,30}?\b(?:is|are|gives|makes|leaves|yields|(?:comes|works)\s(?:out\s)?(?:to|at|as))\b"
     r"|(?:[0-9]\s?%|\bpercent|\b(?:half|thirds?|quarters?|fourths?|fifths?|tenths?)|/\s?[0-9]+)\sof\s(?:(?!which\b)[^.=\n]){1,40}?\b(?:is|are)\b"
-    r"|\b[a-z] is\b",
+    r"|\b[a-z] is\b"
+    r"|[0-9]\s?(?:(?:more|further|extra|additional|other)\s)?(?:h|hrs?|hours?|min|minutes?)\b[^.=\n]{0,30}?"
+    r"\b(?:is|gives|makes)(?=\s[0-9]{1,2}:[0-9]{2}(?![0-9:]))",  # "20 minutes is 10:50"
     re.I,
 )
 _LEAD = re.compile(
