@@ -58,64 +58,10 @@ _CONFIRMS = re.compile(
     re.I,
 )
 _SO = re.compile(r"[,;] (?:and )?(?:so|therefore|thus|hence) ", re.I)
-_SMALL = frozenset(
-    [
-        "so",
-        "therefore",
-        "thus",
-        "hence",
-        "then",
-        "finally",
-        "that",
-        "means",
-        "which",
-        "it",
-        "its",
-        "s",
-        "is",
-        "are",
-        "was",
-        "were",
-        "be",
-        "been",
-        "must",
-        "has",
-        "have",
-        "had",
-        "to",
-        "the",
-        "a",
-        "an",
-        "of",
-        "in",
-        "on",
-        "at",
-        "by",
-        "with",
-        "for",
-        "does",
-        "do",
-        "did",
-        "will",
-        "would",
-        "can",
-        "he",
-        "she",
-        "they",
-        "him",
-        "her",
-        "them",
-        "his",
-        "their",
-        "only",
-        "left",
-        "indeed",
-        "again",
-        "now",
-        "also",
-        "and",
-        "as",
-    ]
+_SMALL = re.compile(
+    r"so|therefore|thus|hence|then|finally|that|means|which|it|its|s|is|are|was|were|be|been|must"
+    r"|has|have|had|to|the|a|an|of|in|on|at|by|with|for|does|do|did|will|would|can|he|she|they"
+    r"|him|her|them|his|their|only|left|indeed|again|now|also|and|as"
 )
 _STEM = 4  # letters: "arrives" for "arrive"
 
@@ -246,7 +192,7 @@ def _repeats_question(text: str, problem: Problem) -> bool:
             continue
         if choices and _chooses(said, letter, answer):
             return True
-        rest = {word for word in _WORD.findall(named.sub(" ", said).casefold()) if word not in _SMALL}
+        rest = {word for word in _WORD.findall(named.sub(" ", said).casefold()) if not _SMALL.fullmatch(word)}
         if named.search(said) and not named.search(asked) and all(word[:_STEM] in words for word in rest):
             return True
     return False
