@@ -10,7 +10,7 @@ Two worked examples::
 
 import re
 
-from cirf.tasks.parsing.anchors import BOX, ENCLOSED, anchors, first_sentence, states_answer_only
+from cirf.tasks.parsing.anchors import BOX, anchors, outright, states_answer_only
 from cirf.tasks.parsing.texts import tidy
 from cirf.tasks.parsing.thoughts import split_thoughts, unwrapped
 from cirf.tasks.steps.calculations import worked_out
@@ -70,7 +70,7 @@ def equations_written_out(text: str) -> str:
 def _answer(text: str) -> str:
     """The answer that a short text states; empty where it states none."""
     for kind, said in reversed(anchors(text)):
-        if found := tidy(" ".join((said if kind in ENCLOSED else first_sentence(said)).split())):
+        if found := tidy(" ".join(outright(kind, said).split())):
             return found
     plain = tidy(" ".join(text.split()))
     return plain if len(plain) <= _LONGEST_ANSWER else ""

@@ -97,7 +97,7 @@ class Planner:
             asking |= {"segments": keys.segments(self.recipe), "template": teacher_prompt(self.recipe)}
             found["teacher"] = self._add("teacher", asking, learnt, data.teacher, version=2)
         gathered = section.model_dump(exclude={"teacher"}) | self.rules
-        rationales = self._add("rationales", gathered, found, data.rationales, version=8)
+        rationales = self._add("rationales", gathered, found, data.rationales, version=9)
         cut = keys.segments(self.recipe) | keys.drawing(self.recipe) | keys.left_out_scores(self.recipe)
         self.steps["segments"] = self._add("segments", cut, learnt | {"rationales": rationales}, data.segments, version=10)
 

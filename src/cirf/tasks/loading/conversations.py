@@ -65,6 +65,9 @@ def conversation(turns: Sequence[Any], where: str) -> tuple[str, str]:
         parts = given["content"] if isinstance(given.get("content"), list) else []
         thinks = first_text(given, _PARTS) or any(isinstance(part, Mapping) and _is_thought(part) for part in parts)
         raise RowError(where, f"the assistant's last turn {'has thoughts but no answer' if thinks else 'is empty'}")
+    if split_thoughts(target)[1] == "\n".join(_calls(turns_given[last])):
+        message = "the assistant's last turn only calls tools; add its answer, or leave the row out"
+        raise RowError(where, message, "the assistant's last turn only calls tools")
     after = [(role, "\n".join(filter(None, split_thoughts(text)))) for role, text in said[asks + 1 : -1] if role != "system"]
     working = "\n".join(f"= {text}" if role == "tool" else text for role, text in after).replace(")\n= ", ") = ")
     if working:
@@ -100,22 +103,28 @@ def turn_of(turn: Any, where: str) -> tuple[str, str]:
         raise RowError(where, "a turn of the conversation is not an object with role and content")
     content = next((turn[name] for name in _SAYS if name in turn), None)
     thoughts: list[str] = []
-    calls = turn["tool_calls"] if isinstance(turn.get("tool_calls"), list) else [turn.get("function_call")]
     if isinstance(content, list):
         parts = [{"text": part} if isinstance(part, str) else part for part in content if isinstance(part, (str, Mapping))]
         thoughts = [thought for part in parts if _is_thought(part) if (thought := first_text(part, ("text", *_PARTS)))]
-        calls = [*calls, *(part for part in parts if part.get("type") == "tool_use")]
         role = "tool" if any(part.get("type") == "tool_result" for part in parts) else role
         content = "".join(first_text(part, ("text", "content")) or "" for part in parts if not _is_thought(part))
     if content is not None and not isinstance(content, str):
         raise RowError(where, "the content of a turn is not a text")
-    text = "\n".join(filter(None, (ended(content or "").strip(), *map(_call, calls))))
+    text = "\n".join(filter(None, (ended(content or "").strip(), *_calls(turn))))
     thought = first_text(turn, _PARTS) or "\n".join(thoughts) or None
     return role, f"<think>{thought}</think>{text}" if thought is not None and role == "assistant" and text else text
 
 
 def _is_thought(part: Mapping[str, Any]) -> bool:
     return part.get("type") in _PARTS or part.get("thought") is True
+
+
+def _calls(turn: Mapping[str, Any]) -> list[str]:
+    """The calls of tools in a turn, by its side or among the parts of its content."""
+    beside = turn["tool_calls"] if isinstance(turn.get("tool_calls"), list) else [turn.get("function_call")]
+    parts = next((turn[name] for name in _SAYS if isinstance(turn.get(name), list)), ())
+    within = (part for part in parts if isinstance(part, Mapping) and part.get("type") == "tool_use")
+    return [made for call in (*beside, *within) if (made := _call(call))]
 
 
 def _call(call: Any) -> str:

@@ -16,7 +16,7 @@ from statistics import fmean
 from typing import Any
 
 from cirf.store.jsonl import RowError
-from cirf.tasks.loading.choices import has_options, judged, with_choices
+from cirf.tasks.loading.choices import chosen, has_options, judged, with_choices
 from cirf.tasks.loading.conversations import (
     are_turns,
     conversation,
@@ -30,7 +30,7 @@ from cirf.tasks.loading.conversations import (
 )
 from cirf.tasks.loading.targets import LAST_LINE, from_sentence, is_bare_answer, opened_with, split_answer, worked_program
 from cirf.tasks.parsing.anchors import anchors, states_answer_only
-from cirf.tasks.parsing.answers import normalise_text, number_value, parse_answer
+from cirf.tasks.parsing.answers import normalise_text, number_value
 from cirf.tasks.parsing.texts import without_marks
 from cirf.tasks.parsing.thoughts import split_thoughts
 from cirf.tasks.steps import numbers_in, worked_out
@@ -146,9 +146,7 @@ def plain_row(
     if target is None and row.get("rationale") is None and is_text(row.get("answer")) and _has_working(row["answer"]):
         target = row.pop("answer")
     if target is not None and row.get("answer") is None:
-        rationale, answer = split_answer(target)
-        if answer is None and (listed := with_choices({**row, "answer": ""}, where).get("choices")):  # "So the iron is heavier."
-            answer = parse_answer("option", target, listed)
+        rationale, answer = _both(row, target, where, answered)
         if answer is None and answered:
             message = "no answer is found in its text; end it with `#### ANSWER`, \\boxed{ANSWER} or `The answer is ANSWER.`"
             raise RowError(where, message, "no answer is found in its text")
@@ -158,7 +156,11 @@ def plain_row(
         again = target.split() == str(row["answer"]).split()
         if not again and (len(target.split()) > 1 or "=" in target):
             row["rationale"] = target
-    elif row.get("answer") is None and is_text(row.get("rationale")) and all(found := split_answer(row["rationale"])):
+    elif (
+        row.get("answer") is None
+        and is_text(row.get("rationale"))
+        and all(found := _both(row, row["rationale"], where, answered))
+    ):
         row["rationale"], row["answer"] = found
     elif answered and row.get("answer") is None and (verdict := first_text(row, _VERDICTS_NAMED) or _class(row)):
         row["answer"] = verdict
@@ -173,6 +175,13 @@ def plain_row(
         row["answer"] = without_marks(row["answer"])
     _put_context_first(row, where, columns or {}, passages)
     return with_choices(row, where)
+
+
+def _both(row: Mapping[str, Any], text: str, where: str, guess: bool) -> tuple[str | None, str | None]:
+    """The rationale and the answer of a text; of a row with options the letter of the one that it names, if only in passing where
+    it may ``guess``."""
+    rationale, answer = split_answer(text)
+    return rationale, chosen(row, text, answer, where) if guess or answer is not None else None
 
 
 def _class(row: Mapping[str, Any]) -> str | None:

@@ -37,8 +37,11 @@ _CLOSES = ("/", "end")
 _CHANNEL = re.compile(r"<\|channel\|>\s*(\w*)[^\n]{0,200}?<\|message\|>")
 _CONTROL = re.compile(r"<\|(?:start|end|return|message|call|channel|constrain)\|>(?:assistant\b)?")
 _UNMARKED = re.compile(r"\A\s*(?:assistant\s*)?analysis(?=[A-Z\s])(?P<thought>.*)assistant\s?final(?P<rest>.*)\Z", re.S)
+_ANSWER = r"(?:final[_ ]?)?(?:answer|response|output|solution|result)|final"
+_WITHIN = ("tagged", "barred", "squared", "solved", "begun")
 _WRAPPED = re.compile(
-    r"\A\s*(?:<(?P<name>(?:final_)?answer|response|output|solution)>(?P<tagged>.*)</(?P=name)>"
+    rf"\A\s*(?:<(?P<name>{_ANSWER})>(?P<tagged>.*)</(?P=name)>|<\|(?P<bar>{_ANSWER})\|>(?P<barred>.*)<\|/(?P=bar)\|>"
+    rf"|\[(?P<square>{_ANSWER})\](?P<squared>.*)\[/(?P=square)\]"
     r"|<\|begin_of_solution\|>(?P<solved>.*)<\|end_of_solution\|>"
     r"|\[BEGIN FINAL RESPONSE\](?P<begun>.*)\[END FINAL RESPONSE\])\s*\Z",
     re.S | re.I,
@@ -79,7 +82,7 @@ def split_thoughts(text: str) -> tuple[str, str]:
 def unwrapped(text: str) -> str:
     """A text without the tags of an answer or a solution around all of it."""
     found = _WRAPPED.match(text)
-    return text if found is None else (found["tagged"] or found["solved"] or found["begun"] or "").strip()
+    return text if found is None else next(filter(None, map(found.group, _WITHIN)), "").strip()
 
 
 def _in_another_form(text: str) -> tuple[str, str] | None:
