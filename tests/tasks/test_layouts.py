@@ -66,6 +66,25 @@ LAYOUTS: list[dict[str, Any]] = [
         "generations": ["So it is \\boxed{28}", TARGETS[1]],
         "correctness_math_verify": [False, True],
     },
+    {"text": f"<｜begin▁of▁sentence｜><｜User｜>{ASKED}<｜Assistant｜><think>\n{WORK}\n</think>\n\n28<｜end▁of▁sentence｜>"},
+    {"text": f"<｜User｜>{ASKED}<｜Assistant｜>{TARGETS[1]}"},
+    {"prompt": f"<｜User｜>{ASKED}<｜Assistant｜>", "completion": f"{TARGETS[1]}<｜end▁of▁sentence｜>"},
+    {"messages": [USER, assistant("28", reasoning_details=[{"type": "reasoning.text", "text": WORK, "format": "x"}])]},
+    {"messages": [USER, assistant("28", reasoning_details=[{"type": "reasoning.summary", "summary": line} for line in STEPS])]},
+    {
+        "messages": [
+            USER,
+            assistant("28", reasoning=None, reasoning_details=[{"type": "reasoning.encrypted", "data": "x"}, {"text": WORK}]),
+        ]
+    },
+    {
+        "messages": [
+            USER,
+            assistant([{"type": "thinking", "thinking": [{"type": "text", "text": WORK}]}, {"type": "text", "text": "28"}]),
+        ]
+    },
+    {"question": ASKED, "answer": "28", "think": WORK},
+    {"question": ASKED, "answer": "28", "reasoning_details": [{"type": "reasoning.text", "text": WORK}]},
     {"question": ASKED, "answer": 28, "responses": ["I guess 5.\n#### 5", TARGETS[1]]},
     {"question": ASKED, "answer": 28, "steps": WORK},
     {"Q": ASKED, "A": 28, "why": WORK},
@@ -489,6 +508,12 @@ def test_a_last_turn_that_only_calls_tools_has_no_answer(calls: str) -> None:
     for before, after in (({}, []), ({"reasoning_content": WORK}, [{"role": "tool", "content": "32"}])):
         with pytest.raises(RowError, match="the assistant's last turn only calls tools; add its answer"):
             plain_row({"messages": [USER, last | before, *after]}, "rows, row 0")
+
+
+def test_what_comes_before_the_first_turn_of_deepseek_is_its_system_prompt() -> None:
+    text = f"<｜begin▁of▁sentence｜>Be brief.<｜User｜>{ASKED}<｜Assistant｜>{TARGETS[1]}<｜end▁of▁sentence｜>"
+    row = plain_row({"text": text}, "here")
+    assert (row["question"], row["answer"]) == (f"Be brief.\n\n{ASKED}", "28")
 
 
 def test_of_several_solutions_none_of_which_is_right_none_is_taken() -> None:
@@ -990,11 +1015,9 @@ def test_a_last_paragraph_alone_is_the_answer(end: str, answer: str | None) -> N
 )
 def test_what_a_text_concludes_with_is_matched_with_the_options_of_its_row(closing: str) -> None:
     choices = ["3 apples", "5 apples", "15 apples"]
-    for said, field in itertools.product(
-        (f"<think>3 + 2 is 5.</think>\n{closing}", f"3 + 2 is 5.\n{closing}"), ("completion", "rationale")
-    ):
-        text = {field: said}
-        row = plain_row({"question": "How many?", "choices": choices, **text}, "here")
+    texts = (f"<think>3 + 2 is 5.</think>\n{closing}", f"3 + 2 is 5.\n{closing}")
+    for text, field in itertools.product(texts, ("completion", "rationale")):
+        row = plain_row({"question": "How many?", "choices": choices, field: text}, "here")
         assert (row["answer"], row["choices"]) == ("B", choices) and "3 + 2 is 5." in row["rationale"]
 
 

@@ -26,6 +26,7 @@ from cirf.tasks.loading.conversations import (
     logged,
     marked_turns,
     role_of,
+    thought_of,
     turn_of,
 )
 from cirf.tasks.loading.targets import LAST_LINE, from_sentence, is_bare_answer, opened_with, split_answer, worked_program
@@ -72,7 +73,18 @@ _CLASSES = (  # the same, if the rationale ends with it; else it may be a note o
 _DENIES = re.compile(r"\b(?:not|no|never|nor)\b|n['’]t\b", re.I)
 _RATES = re.compile(r"\b(?:rat|scor|star|priorit|severit|level|class)", re.I)
 _RATIONALES = (
-    *("cot", "reasoning_content", "reasoning", "explanation", "chain_of_thought", "thinking", "thought", "long_answer", "exp"),
+    *(
+        "cot",
+        "reasoning_content",
+        "reasoning",
+        "explanation",
+        "chain_of_thought",
+        "thinking",
+        "thought",
+        "think",
+        "reasoning_details",
+    ),
+    *("long_answer", "exp"),
     *("reason", "justification", "reasoning_steps", "solution_steps", "reasoning_trace", "thought_process", "thoughts"),
     *("worked_solution", "working", "analysis", "derivation", "explanation_1", "deepseek_reasoning", "thinking_trajectories"),
     *("cot_content", "complex_cot", "long_cot", "abstractive_explanation", "proof", "support", "why", "steps"),
@@ -156,11 +168,7 @@ def plain_row(
         again = target.split() == str(row["answer"]).split()
         if not again and (len(target.split()) > 1 or "=" in target):
             row["rationale"] = target
-    elif (
-        row.get("answer") is None
-        and is_text(row.get("rationale"))
-        and all(found := _both(row, row["rationale"], where, answered))
-    ):
+    elif row.get("answer") is None and is_text(said := row.get("rationale")) and all(found := _both(row, said, where, answered)):
         row["rationale"], row["answer"] = found
     elif answered and row.get("answer") is None and (verdict := first_text(row, _VERDICTS_NAMED) or _class(row)):
         row["answer"] = verdict
@@ -448,6 +456,8 @@ def _opened(row: dict[str, Any]) -> dict[str, Any]:
         row["completion"] = best
     if facts := [value for name, value in row.items() if _FACT.fullmatch(str(name)) and is_text(value)]:
         row.setdefault("facts", facts)
+    if (details := thought_of(row.get("reasoning_details"))) is not None:
+        row["reasoning_details"] = details
     for name in ("rationale", *_RATIONALES[:-1], *_TARGETS):
         value = row.get(name)
         if not are_turns(value) and (lines := _lines(value)) is not None:

@@ -106,7 +106,9 @@ _COURTESY = re.compile(
     r"(?:(?!answer|####|boxed|=)[^\n]){0,300}\s*\Z",  # not to the end from each of many
     re.I,
 )
-_ENDS = re.compile(r"(?<!\s)(?:\s*(?:<\|(?:im_end|eot_id|end|endoftext|end_of_text)\|>|<end_of_turn>|<(?:/s|eos)>))+\s*\Z")
+_ENDS = re.compile(
+    r"(?<!\s)(?:\s*(?:<\|(?:im_end|eot_id|end|endoftext|end_of_text)\|>|<end_of_turn>|<(?:/s|eos)>|<｜end▁of▁sentence｜>))+\s*\Z"
+)
 _CALL = re.compile(r"\s*(add|subtract|multiply|divide|exp|greater)\(([^(),]+),([^(),]+)\)\s*(?:,|$)")
 _SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/", "exp": "^", "greater": ">"}
 
