@@ -13,6 +13,7 @@ from tables import each_row
 from cirf.errors import CirfError
 from cirf.rationales.collect import gather
 from cirf.rationales.segmentation import cut_all
+from cirf.rationales.thoughts import rationale_of
 from cirf.recipe import schema
 from cirf.recipe.schema import Problems, TaskEntry
 from cirf.store.jsonl import RowError
@@ -170,7 +171,7 @@ def read(tmp_path: Path, *rows: dict[str, Any], **keys: Any) -> Any:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     entry = TaskEntry.model_validate({"task": "jsonl", "train_file": str(path), **keys})
     task = build_task(entry, None)
-    return task, read_split(train_path(entry, None), task.answer, columns=entry.columns)
+    return task, read_split(train_path(entry, None), task.answer, columns=entry.columns, delimiter=entry.delimiter)
 
 
 @pytest.mark.parametrize("row", LAYOUTS, ids=lambda row: json.dumps(row)[:60] if isinstance(row, dict) else None)
@@ -957,6 +958,38 @@ def test_columns_that_are_not_read_are_named(tmp_path: Path) -> None:
     assert note.startswith("columns that are not read: label;") and note.endswith("leave out rows that one marks as wrong")
     read(tmp_path, *({"question": f"{n}?", "answer": "so" if n % 2 else "not", "label": n % 2} for n in range(6)))
     assert notes() == []
+
+
+def test_a_conversation_with_thoughts_beside_its_turns_is_read(tmp_path: Path) -> None:
+    said = "We count the {0} pens of box {0} one after the other, and then once more from the end of it.\nThe answer is {0}."
+    turns = [
+        [
+            {"role": "user", "content": f"How many pens are in box {n}?"},
+            assistant(said.format(n), reasoning_content=f"Box {n} {WORK}"),
+        ]
+        for n in range(3, 9)
+    ]
+    entry = TaskEntry.model_validate({"task": "jsonl", "train_file": str(tmp_path / "mine.jsonl")})
+    read(tmp_path, *({"messages": each} for each in turns))
+    assert row_notes(entry, None) == []
+    read(tmp_path, *({"question": f"What is {n}?", "answer": n, "messages": each} for n, each in enumerate(turns)))
+    (note,) = row_notes(entry, None)
+    assert note.startswith("columns that are not read: messages")
+
+
+@pytest.mark.parametrize("marks", [["|||"], ["[[T]]", "[[/T]]"]])
+def test_a_declared_delimiter_is_obeyed_in_every_layout(tmp_path: Path, marks: list[str]) -> None:
+    text = f"{WORK} ||| 28" if len(marks) == 1 else f"[[T]]{WORK}[[/T]] 28"
+    rows: list[dict[str, Any]] = [
+        {"prompt": ASKED, "completion": text},
+        {"question": ASKED, "answer": text},
+        {"question": ASKED, "rationale": text},
+        {"messages": [USER, assistant(text)]},
+        {"question": ASKED, "answer": "28", "solution": text},
+    ]
+    _, problems = read(tmp_path, *rows, delimiter=marks)
+    assert all((row.question, row.answer) == (ASKED, "28") for row in problems)
+    assert {rationale_of(row.rationale).removesuffix("\n#### 28") for row in problems} == {WORK}
 
 
 def test_rows_by_their_ids_are_rows(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from cirf.tasks.loading.targets import LAST_LINE, from_sentence, is_bare_answer,
 from cirf.tasks.parsing.anchors import anchors, states_answer_only
 from cirf.tasks.parsing.answers import normalise_text, number_value
 from cirf.tasks.parsing.texts import without_marks
-from cirf.tasks.parsing.thoughts import split_thoughts
+from cirf.tasks.parsing.thoughts import declared, split_thoughts
 from cirf.tasks.steps import numbers_in, worked_out
 from cirf.text.sentences import BETWEEN_SENTENCES
 
@@ -129,14 +129,20 @@ _NO_TEXT = re.compile(r"\W*\d*\W*|(?i:positive|negative|neutral|true|false)")  #
 
 
 def plain_row(
-    raw: Mapping[str, Any], where: str, columns: Mapping[str, str] | None = None, answered: bool = True
+    raw: Mapping[str, Any],
+    where: str,
+    columns: Mapping[str, str] | None = None,
+    answered: bool = True,
+    delimiter: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """A row in the common layout; other fields stay. ``columns``: names of the columns by field, if they are not detected. Unless
-    ``answered``, a target need not have an answer. ``RowError`` for a missing column, a conversation without an answer, and a
-    target without an answer."""
+    """A row in the common layout; other fields stay. ``columns``: names of the columns by field, if they are not detected;
+    ``delimiter``: what sets thoughts off, as of `declared`. Unless ``answered``, a target need not have an
+    answer. ``RowError`` for a missing column, a conversation without an answer, and a target without an answer."""
     row = _renamed(raw, where, columns or {})
     passages = [name for name in _BESIDE if is_text(row.get("question")) and name not in (columns or {}).values()]
     target = _target(row, where)
+    target = target and declared(target, delimiter)
+    row |= {name: declared(row[name], delimiter) for name in ("answer", "rationale") if is_text(row.get(name))}
     marks = _marks(row, target, where if answered else None)
     if row.get("answer") is None and (answer := _answer(row, target, marks)) is not None:
         row["answer"] = answer
@@ -381,6 +387,7 @@ def unread_columns(rows: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) 
         for name, value in raw.items():
             settled = name in ("choices", "options") and plain.get("choices")
             settled = settled or (name in ("program", "answer", *_TARGETS, *_GENERATIONS) and plain.get("rationale"))
+            settled = settled or (_KNOWN.get(_squeezed(name)) in (*_TURNS, *_ASKED_TURNS) and _asks(value, plain))
             if (pairs := _pairs(text := _joined(value))) and not settled:
                 texts.setdefault(name, set()).add(text)
                 repeated = len(explained.intersection(pairs)) >= _REPEATED * len(explained) or explained.issuperset(pairs)
@@ -393,6 +400,12 @@ def unread_columns(rows: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) 
         for name, found in shares.items()
         if fmean(found) < _READ and len(texts[name]) > 1 and fmean(len(text.split()) for text in texts[name]) >= _SENTENCE
     ]
+
+
+def _asks(turns: Any, plain: Mapping[str, Any]) -> bool:
+    """Whether a conversation is the one that the row's question was read from: all of it is read, thoughts beside turns too."""
+    asked, said = {*_pairs(plain["question"])}, {*_pairs(_joined(turns))}
+    return len(asked & said) > _READ * len(asked)
 
 
 def passage_columns(rows: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> list[str]:

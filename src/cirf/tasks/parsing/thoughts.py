@@ -1,6 +1,7 @@
 r"""What a reasoning model thought, apart from what it answered: ``<think>...</think>``, and the harmony format's channels."""
 
 import re
+from collections.abc import Sequence
 
 _NAMES = r"(?:think|thinking|thoughts?|thought_process|reasoning|scratchpad|reflection|seed:think)"
 _MARK = re.compile(
@@ -77,6 +78,19 @@ def split_thoughts(text: str) -> tuple[str, str]:
         return "", text
     (thoughts if thinking else rest).append(text[start:])
     return _joined(thoughts), _joined(rest)
+
+
+def declared(text: str, delimiter: Sequence[str]) -> str:
+    """A text with its thoughts in ``<think>`` tags, by the pair of marks around them, or by the last of the one mark between them
+    and the answer, where it is on a line of its own if it ever is."""
+    if not delimiter:
+        return text
+    opening, *closing = delimiter
+    if closing:
+        return text.replace(opening, "<think>").replace(closing[0], "</think>")
+    apart = re.split(rf"^[ \t]*{re.escape(opening)}[ \t]*$", text, flags=re.M)
+    before, _, rest = text.rpartition(opening) if len(apart) == 1 else (opening.join(apart[:-1]), opening, apart[-1])
+    return f"<think>{before.strip()}</think>\n{rest.strip()}" if before.strip() and rest.strip() else text
 
 
 def unwrapped(text: str) -> str:
