@@ -1090,6 +1090,7 @@ def test_options_that_a_question_lists_count_where_their_letter_is_said() -> Non
         ("\n=== ANSWER ===\nParis", "Paris"),
         ("\n## Final answer\n\n28 beads", "28"),
         ("- Answer\n- -5", "-5"),
+        ("## Answer\nNew York City.", "New York City"),
         ("The answer is therefore 28.", "28"),
         ("The answer is, hence, 28.", "28"),
         ("The answer is thus clearly Paris.", "Paris"),
@@ -1104,6 +1105,11 @@ def test_options_that_a_question_lists_count_where_their_letter_is_said() -> Non
 def test_no_heading_lead_or_mark_is_part_of_an_answer(closing: str, answer: str) -> None:
     row = plain_row({"prompt": ASKED, "completion": f"{WORK}\n{closing}"}, "here")
     assert (row["answer"], row["rationale"]) == (answer, WORK)
+
+
+def test_a_sentence_below_a_heading_is_read_as_a_sentence() -> None:
+    row = plain_row({"prompt": ASKED, "completion": f"{STEPS[0]}\n\n## Answer\nSo the number of beads is 28."}, "here")
+    assert row["answer"] == "28" and "So the number" in row["rationale"]
 
 
 @each_row("end", ["<Final>28</Final>", "<|answer|>28<|/answer|>", "[ANSWER]28[/ANSWER]", "<final_answer>28</final_answer>"])

@@ -140,8 +140,7 @@ def plain_row(
     answer. ``RowError`` for a missing column, a conversation without an answer, and a target without an answer."""
     row = _renamed(raw, where, columns or {})
     passages = [name for name in _BESIDE if is_text(row.get("question")) and name not in (columns or {}).values()]
-    target = _target(row, where)
-    target = target and declared(target, delimiter)
+    target = (found := _target(row, where)) and declared(found, delimiter)
     row |= {name: declared(row[name], delimiter) for name in ("answer", "rationale") if is_text(row.get(name))}
     marks = _marks(row, target, where if answered else None)
     if row.get("answer") is None and (answer := _answer(row, target, marks)) is not None:
@@ -387,7 +386,7 @@ def unread_columns(rows: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) 
         for name, value in raw.items():
             settled = name in ("choices", "options") and plain.get("choices")
             settled = settled or (name in ("program", "answer", *_TARGETS, *_GENERATIONS) and plain.get("rationale"))
-            settled = settled or (_KNOWN.get(_squeezed(name)) in (*_TURNS, *_ASKED_TURNS) and _asks(value, plain))
+            settled = settled or ((_KNOWN.get(_squeezed(name)) in _TURNS or are_turns(value)) and _asks(value, plain))
             if (pairs := _pairs(text := _joined(value))) and not settled:
                 texts.setdefault(name, set()).add(text)
                 repeated = len(explained.intersection(pairs)) >= _REPEATED * len(explained) or explained.issuperset(pairs)

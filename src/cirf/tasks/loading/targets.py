@@ -145,7 +145,7 @@ def split_answer(text: str) -> tuple[str | None, str | None]:
             return text.strip(), None
         labelled = _concluded(rest) if label else None
         return thought or None, rest.strip() if labelled is None else _bare(labelled)
-    if answer is None and (headed := _HEADED.search(rest)) and is_bare_answer(headed[1].strip()):
+    if answer is None and (headed := _headed(rest)):
         return _thinking(thought, rest[: headed.start()].strip()) or None, _bare(tidy(headed[1]))
     if answer is None and (alone := _ALONE_AT_END.search(rest)):
         before = rest[: alone.start()].strip()
@@ -157,6 +157,13 @@ def split_answer(text: str) -> tuple[str | None, str | None]:
     if thought:
         return _thinking(thought, said if tagged else rest), _bare(answer)
     return _without_answer(rest) or None, _bare(answer)
+
+
+def _headed(text: str) -> re.Match[str] | None:
+    """An answer alone below a heading, and not *So the number of pens is 17.*"""
+    found = _HEADED.search(text)
+    alone = found and is_bare_answer(found[1]) and not (_SENTENCE.fullmatch(found[1]) and _concluded(text))
+    return found if alone else None
 
 
 def _thinking(thought: str, rest: str) -> str:
