@@ -54,7 +54,7 @@ def _explains(rest: str, thought: str, part: Part) -> bool:
     explaining = [each for each in sentences(normalise(BOX.sub("", rest))) if not states_answer_only(each)]
     if part != "auto":
         return part == "explanation" and bool(explaining)
-    return len(explaining) > _FEW or (len(explaining) > 1 and (worked_out(rest) or not worked_out(thought)))
+    return len(explaining) > _FEW or (len(explaining) > 1 and (bool(worked_out(rest)) or not worked_out(thought)))
 
 
 def left_out(text: str) -> tuple[int, int] | None:

@@ -124,7 +124,7 @@ def read_split(
     return problems
 
 
-def _places(file: _Rows, refused: Refused) -> dict[int, str]:
+def _places(file: _Rows, refused: Sequence[RowError]) -> dict[int, str]:
     """The id of each line's row that has none of its own, which is never like an id of the file's."""
     place = "row-{}" if any(row.get("id") is not None for _, row in file.rows) else "{}"
     return {line: place.format(number) for line, number in row_numbers([line for line, _ in file.rows], refused).items()}

@@ -140,7 +140,7 @@ def plain_row(
     answer. ``RowError`` for a missing column, a conversation without an answer, and a target without an answer."""
     row = _renamed(raw, where, columns or {})
     passages = [name for name in _BESIDE if is_text(row.get("question")) and name not in (columns or {}).values()]
-    target = (found := _target(row, where)) and declared(found, delimiter)
+    target = (text := _target(row, where)) and declared(text, delimiter)
     row |= {name: declared(row[name], delimiter) for name in ("answer", "rationale") if is_text(row.get(name))}
     marks = _marks(row, target, where if answered else None)
     if row.get("answer") is None and (answer := _answer(row, target, marks)) is not None:
@@ -173,8 +173,8 @@ def plain_row(
         again = target.split() == str(row["answer"]).split()
         if not again and (len(target.split()) > 1 or "=" in target):
             row["rationale"] = target
-    elif row.get("answer") is None and is_text(said := row.get("rationale")) and all(found := _both(row, said, where, answered)):
-        row["rationale"], row["answer"] = found
+    elif row.get("answer") is None and is_text(why := row.get("rationale")) and all(two := _both(row, str(why), where, answered)):
+        row["rationale"], row["answer"] = two
     elif answered and row.get("answer") is None and (verdict := first_text(row, _VERDICTS_NAMED) or _class(row)):
         row["answer"] = verdict
     if row.get("rationale", "") is None:
