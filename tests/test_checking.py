@@ -425,3 +425,58 @@ def test_columns_are_named_on_the_command_line(tmp_path: Path) -> None:
     assert "line 1: columns (--columns) name it for rationale, and the row has frage, loesung, weg" in refused
     assert "--columns: 'frage': expected FIELD=COLUMN" in tinyrun.cirf("check", mine, "--columns", "frage=question").error()
     assert "--columns is for a file of rows" in tinyrun.cirf("check", tmp_path, "--columns", columns).error()
+
+
+def thinking(count: int, between: tuple[str, ...] = ("<think>", "</think>")) -> list[dict[str, Any]]:
+    """Sums with thoughts of many words in front of their rationale."""
+    before, after = between if len(between) > 1 else ("", between[0])
+    return [
+        {
+            "prompt": row["question"],
+            "completion": f"{before}Let me see. {row['rationale']} Right?\n{after}\n{row['rationale']}\n#### {row['answer']}",
+        }
+        for row in tinyrun.sums(count)
+    ]
+
+
+def test_thoughts_that_are_left_out_are_noted_and_can_be_taken(tmp_path: Path) -> None:
+    mine = write_lines(tmp_path / "mine.jsonl", *thinking(60))
+    (note,) = checked(mine)["notes"]
+    assert note.startswith("60 rows have thoughts that are left out") and note.endswith(
+        "rationales.part=thoughts takes the thoughts"
+    )
+    for option in (["--part", "thoughts"], ["--set", "rationales.part=thoughts"]):
+        found = checked(mine, "--show", "1", *option)
+        assert found["notes"] == [] and "Let me see" in found["shown"][0]["steps"][0]["step"]
+    said = tinyrun.cirf("init", mine, "--part", "thoughts", "--model", "nobody/model-1b")
+    assert "  part: thoughts  # as --part said" in said.out
+    assert "rationales.part=thoughts takes" in tinyrun.cirf("init", mine, "--model", "nobody/model-1b").err
+    assert "rationales.part: expected" in tinyrun.cirf("check", mine, "--part", "all").error()
+    assert "--part is for a file of rows" in tinyrun.cirf("check", tmp_path, "--part", "thoughts").error()
+
+
+@pytest.mark.parametrize("marks", [("|||",), ("[[T]]", "[[/T]]")])
+def test_a_delimiter_is_declared_on_the_command_line_and_written_into_the_recipe(tmp_path: Path, marks: tuple[str, ...]) -> None:
+    mine = write_lines(tmp_path / "mine.jsonl", *thinking(60, marks))
+    options = [each for mark in marks for each in ("--delimiter", mark)]
+    (note,) = checked(mine, *options)["notes"]
+    assert note.startswith("60 rows have thoughts that are left out")
+    said = tinyrun.cirf("init", mine, *options, "--model", "nobody/model-1b")
+    (tmp_path / "mine.yaml").write_text(said.out)
+    assert "delimiter: [" in said.out and "# as --delimiter said" in said.out
+    found = checked(tmp_path / "mine.yaml", "--show", "1")
+    assert found["shown"][0]["steps"] and not any("Let me see" in step["step"] for step in found["shown"][0]["steps"])
+    for wrong in (["a", "b", "c"], ["|"], ["||", "||"]):
+        given = [each for mark in wrong for each in ("--delimiter", mark)]
+        assert "delimiter: expected one mark" in tinyrun.cirf("check", mine, *given).error()
+
+
+def test_rows_are_shown_with_their_lines_and_refused_ones_after_them(tmp_path: Path) -> None:
+    rows = tinyrun.sums(20)
+    rows[3] = rows[3] | {"id": "sum-3"}
+    found = checked(write_lines(tmp_path / "mine.jsonl", *rows[:1], {"question": "What?"}, *rows[1:]), "--show", "4")
+    assert [row["row"] for row in found["shown"]] == ["line 1", "line 3", "line 4", "line 5, sum-3"]
+    assert [row["row"] for row in found["shown_refused"]] == ["line 2"]
+    out = tinyrun.cirf("check", tmp_path / "mine.jsonl", "--show", "2").out
+    assert "row       line 3\nquestion" in out and "\nrefused   line 2: the field answer is missing" in out
+    assert "shown_refused" not in checked(tmp_path / "mine.jsonl")

@@ -93,6 +93,7 @@ def test_check_and_init_take_them_all(tmp_path: Path, monkeypatch: pytest.Monkey
         found = json.loads(tinyrun.cirf("check", path, "--json", "--show", "2").out)
         assert (found["total"]["usable"], found["answers"]) == (12, {"jsonl": "number"})
         assert found["shown"][1] == {
+            "row": "line 4" if name == "mine.csv" else "row 2",
             "question": ROWS[1]["question"],
             "choices": [],
             "steps": [{"step": "1 + 3 = 4.", "result": "1+3=4"}],

@@ -43,6 +43,13 @@ Limit = Annotated[
     int | None, Option("--limit", min=1, metavar="N", help="At most N training and N test problems a task, and N codes.")
 ]
 Until = Annotated[OptText, Option("--until", metavar="STAGE", help="The last stage (see `cirf status`) or kind, such as models.")]
+Part = Annotated[
+    OptText, Option("--part", metavar="PART", help="After thoughts the rationale is: auto, thoughts or explanation.")
+]
+Delimiter = Annotated[
+    list[str] | None,
+    Option("--delimiter", metavar="MARK", help="What sets thoughts off: the mark before the answer, or twice for a pair around."),
+]
 Columns = Annotated[OptText, Option("--columns", metavar="A=B,...", help="Columns not detected: question=exercise,answer=key.")]
 Json = Annotated[bool, Option("--json", help="One JSON document on standard output.")]
 TrustCode = Annotated[bool, Option("--trust-remote-code", help="Run Python code of the model or run; only if you trust it.")]
@@ -182,6 +189,8 @@ def status(
 def check(
     source: Annotated[str, Argument(help="A file of your own rows, hub:ORG/NAME, a folder of benchmark data, or a recipe.")],
     columns: Columns = None,
+    part: Part = None,
+    delimiter: Delimiter = None,
     sets: Sets = None,
     data: Data = None,
     show: Annotated[int, Option("--show", metavar="N", min=0, help="Print the first N rows as steps, results and answer.")] = 0,
@@ -192,7 +201,7 @@ def check(
     look_only(trust)
     from cirf.commands.check import check as look
 
-    look(source, sets or [], data, as_json, show, columns)
+    look(source, sets or [], data, as_json, show, columns, part, delimiter or [])
 
 
 @app.command()
@@ -204,12 +213,14 @@ def init(
         str, Option("--model", metavar="ID", help="The language model: a hub id, a folder, or bundled:NAME.")
     ] = "bundled:qwen2.5-coder-0.5b-instruct",
     columns: Columns = None,
+    part: Part = None,
+    delimiter: Delimiter = None,
     data: Data = None,
 ) -> None:
     """Write a recipe for your own rows to standard output."""
     from cirf.commands.check import init as write
 
-    write(file, model, data, columns)
+    write(file, model, data, columns, part, delimiter or [])
 
 
 @app.command()

@@ -13,12 +13,12 @@ from tables import each_row
 from cirf.rationales.collect import collect, gather
 from cirf.rationales.segmentation import cut_all
 from cirf.rationales.teachers import teach
-from cirf.rationales.thoughts import equations_written_out, rationale_of
+from cirf.rationales.thoughts import equations_written_out, left_out, rationale_of
 from cirf.recipe import schema
 from cirf.records import Problem
 from cirf.store.files import RowLog
 from cirf.tasks import get
-from cirf.tasks.parsing.thoughts import split_thoughts
+from cirf.tasks.parsing.thoughts import declared, split_thoughts
 
 THOUGHT = "Okay, 4 * 8 = 32 beads are there.\nThen 32 - 4 = 28 are left."
 FULL = "Noor has 4 * 8 = 32 beads.\nAfter that 32 - 4 = 28 are left.\nThe answer is 28."
@@ -74,6 +74,38 @@ def test_marks_of_thoughts_are_in_no_rationale(marks: str) -> None:
     assert said("28 beads") == f"{THOUGHT}\n#### 28 beads"
 
 
+def test_which_part_of_a_text_with_thoughts_is_the_rationale_can_be_said() -> None:
+    long, one, short = (
+        f"<think>{THOUGHT}</think>\n\n{rest}" for rest in (FULL, "Noor has 28 beads left. The answer is 28.", SHORT)
+    )
+    ended = f"{THOUGHT}\n#### 28"
+    assert [rationale_of(text, "thoughts") for text in (long, one, short)] == [ended] * 3
+    assert [rationale_of(text, "auto") for text in (long, one, short)] == [FULL, ended, ended]
+    assert [rationale_of(text, "explanation") for text in (long, one, short)] == [FULL, one.partition("\n\n")[2], ended]
+    assert rationale_of(FULL, "thoughts") == rationale_of(FULL, "explanation") == FULL
+    assert left_out(long) == (len(THOUGHT.split()), len(FULL.split()))
+    assert [left_out(text) for text in (one, short, FULL)] == [None] * 3
+
+
+@each_row(
+    ("delimiter", "text"),
+    [
+        (["|||"], "{thought} ||| {rest}"),
+        (["---"], "{thought}\n---\n{rest}"),
+        (["---"], "a---b\n---\n{thought}\n  ---  \n{rest}"),
+        (["[[T]]", "[[/T]]"], "[[T]]{thought}[[/T]]\n{rest}"),
+        (["<<<think>>>", "<<</think>>>"], "<<<think>>>\n{thought}\n<<</think>>>\n{rest}"),
+        (["[[T]]", "[[/T]]"], "{thought}[[/T]]{rest}"),  # a template wrote the first one
+        (["|||"], "<think>{thought}</think>{rest}"),
+    ],
+)
+def test_a_declared_delimiter_sets_thoughts_off(delimiter: list[str], text: str) -> None:
+    thought, rest = split_thoughts(declared(text.format(thought=THOUGHT, rest="28 beads"), delimiter))
+    assert (thought.rpartition("---\n")[2], rest) == (THOUGHT, "28 beads")
+    for other in (FULL, f"{delimiter[-1][:1]} {FULL}", f"{FULL}\n{delimiter[0]}" if len(delimiter) == 1 else FULL):
+        assert declared(other, delimiter) == other == declared(other, [])
+
+
 def test_a_bare_answer_in_two_forms_replaces_no_calculation() -> None:
     rest = "Noor has **28** beads left.\n\n\\boxed{28\\text{ beads}}"
     assert rationale_of(f"<think>4 * 8 = 32, then 32 - 4 = 28.</think>{rest}") == "4 * 8 = 32, then 32 - 4 = 28.\n#### 28 beads"
@@ -113,6 +145,17 @@ def test_several_thoughts_and_one_that_never_ends() -> None:
 
 def _problem(text: str | None) -> Problem:
     return Problem("gsm8k/train/0", "gsm8k", "How many beads are left?", "28", rationale=text)
+
+
+@pytest.mark.parametrize("source", ["dataset", "files"])
+def test_thoughts_that_are_left_out_are_counted(tmp_path: Path, source: str) -> None:
+    text = f"<think>{THOUGHT}</think>\n{FULL}"
+    (tmp_path / "mine.jsonl").write_text(json.dumps({"question": "How many beads are left?", "rationale": text}) + "\n")
+    for part, kept, words in (("auto", FULL, len(THOUGHT.split())), ("thoughts", f"{THOUGHT}\n#### 28", None)):
+        section = schema.Rationales.model_validate({"source": source, "files": (str(tmp_path / "mine.jsonl"),), "part": part})
+        found = collect([_problem(text if source == "dataset" else None)], section, None, {"gsm8k": get("gsm8k")})
+        assert [row.text for row in found.rationales] == [kept]
+        assert found.report.get("thoughts_left_out", {}).get("words") == words
 
 
 @pytest.mark.parametrize("source", ["dataset", "files"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from tables import each_row
 from cirf.errors import CirfError
 from cirf.rationales.collect import gather
 from cirf.rationales.segmentation import cut_all
+from cirf.rationales.thoughts import rationale_of
 from cirf.recipe import schema
 from cirf.recipe.schema import Problems, TaskEntry
 from cirf.store.jsonl import RowError
@@ -65,6 +67,25 @@ LAYOUTS: list[dict[str, Any]] = [
         "generations": ["So it is \\boxed{28}", TARGETS[1]],
         "correctness_math_verify": [False, True],
     },
+    {"text": f"<｜begin▁of▁sentence｜><｜User｜>{ASKED}<｜Assistant｜><think>\n{WORK}\n</think>\n\n28<｜end▁of▁sentence｜>"},
+    {"text": f"<｜User｜>{ASKED}<｜Assistant｜>{TARGETS[1]}"},
+    {"prompt": f"<｜User｜>{ASKED}<｜Assistant｜>", "completion": f"{TARGETS[1]}<｜end▁of▁sentence｜>"},
+    {"messages": [USER, assistant("28", reasoning_details=[{"type": "reasoning.text", "text": WORK, "format": "x"}])]},
+    {"messages": [USER, assistant("28", reasoning_details=[{"type": "reasoning.summary", "summary": line} for line in STEPS])]},
+    {
+        "messages": [
+            USER,
+            assistant("28", reasoning=None, reasoning_details=[{"type": "reasoning.encrypted", "data": "x"}, {"text": WORK}]),
+        ]
+    },
+    {
+        "messages": [
+            USER,
+            assistant([{"type": "thinking", "thinking": [{"type": "text", "text": WORK}]}, {"type": "text", "text": "28"}]),
+        ]
+    },
+    {"question": ASKED, "answer": "28", "think": WORK},
+    {"question": ASKED, "answer": "28", "reasoning_details": [{"type": "reasoning.text", "text": WORK}]},
     {"question": ASKED, "answer": 28, "responses": ["I guess 5.\n#### 5", TARGETS[1]]},
     {"question": ASKED, "answer": 28, "steps": WORK},
     {"Q": ASKED, "A": 28, "why": WORK},
@@ -150,7 +171,7 @@ def read(tmp_path: Path, *rows: dict[str, Any], **keys: Any) -> Any:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     entry = TaskEntry.model_validate({"task": "jsonl", "train_file": str(path), **keys})
     task = build_task(entry, None)
-    return task, read_split(train_path(entry, None), task.answer, columns=entry.columns)
+    return task, read_split(train_path(entry, None), task.answer, columns=entry.columns, delimiter=entry.delimiter)
 
 
 @pytest.mark.parametrize("row", LAYOUTS, ids=lambda row: json.dumps(row)[:60] if isinstance(row, dict) else None)
@@ -479,6 +500,22 @@ def test_calls_of_tools_and_what_they_return_belong_to_the_rationale() -> None:
     result = {"role": "user", "content": [{"type": "tool_result", "content": "32"}]}
     row = plain_row({"messages": [USER, assistant(use), result, assistant(f"{STEPS[1]}\nThe answer is 28.")]}, "here")
     assert (row["question"], row["rationale"]) == (ASKED, f"I multiply.\ncalc(4*8) = 32\n{STEPS[1]}")
+
+
+@pytest.mark.parametrize("calls", ["tool_calls", "content"])
+def test_a_last_turn_that_only_calls_tools_has_no_answer(calls: str) -> None:
+    beside = [{"function": {"name": "calc", "arguments": '{"expression": "4*8"}'}}]
+    last = assistant([{"type": "tool_use", "name": "calc", "input": {"expression": "4*8"}}])
+    last = assistant(None, tool_calls=beside) if calls == "tool_calls" else last
+    for before, after in (({}, []), ({"reasoning_content": WORK}, [{"role": "tool", "content": "32"}])):
+        with pytest.raises(RowError, match="the assistant's last turn only calls tools; add its answer"):
+            plain_row({"messages": [USER, last | before, *after]}, "rows, row 0")
+
+
+def test_what_comes_before_the_first_turn_of_deepseek_is_its_system_prompt() -> None:
+    text = f"<｜begin▁of▁sentence｜>Be brief.<｜User｜>{ASKED}<｜Assistant｜>{TARGETS[1]}<｜end▁of▁sentence｜>"
+    row = plain_row({"text": text}, "here")
+    assert (row["question"], row["answer"]) == (f"Be brief.\n\n{ASKED}", "28")
 
 
 def test_of_several_solutions_none_of_which_is_right_none_is_taken() -> None:
@@ -924,6 +961,38 @@ def test_columns_that_are_not_read_are_named(tmp_path: Path) -> None:
     assert notes() == []
 
 
+def test_a_conversation_with_thoughts_beside_its_turns_is_read(tmp_path: Path) -> None:
+    said = "We count the {0} pens of box {0} one after the other, and then once more from the end of it.\nThe answer is {0}."
+    turns = [
+        [
+            {"role": "user", "content": f"How many pens are in box {n}?"},
+            assistant(said.format(n), reasoning_content=f"Box {n} {WORK}"),
+        ]
+        for n in range(3, 9)
+    ]
+    entry = TaskEntry.model_validate({"task": "jsonl", "train_file": str(tmp_path / "mine.jsonl")})
+    read(tmp_path, *({"messages": each} for each in turns))
+    assert row_notes(entry, None) == []
+    read(tmp_path, *({"question": f"What is {n}?", "answer": n, "messages": each} for n, each in enumerate(turns)))
+    (note,) = row_notes(entry, None)
+    assert note.startswith("columns that are not read: messages")
+
+
+@pytest.mark.parametrize("marks", [["|||"], ["[[T]]", "[[/T]]"]])
+def test_a_declared_delimiter_is_obeyed_in_every_layout(tmp_path: Path, marks: list[str]) -> None:
+    text = f"{WORK} ||| 28" if len(marks) == 1 else f"[[T]]{WORK}[[/T]] 28"
+    rows: list[dict[str, Any]] = [
+        {"prompt": ASKED, "completion": text},
+        {"question": ASKED, "answer": text},
+        {"question": ASKED, "rationale": text},
+        {"messages": [USER, assistant(text)]},
+        {"question": ASKED, "answer": "28", "solution": text},
+    ]
+    _, problems = read(tmp_path, *rows, delimiter=marks)
+    assert all((row.question, row.answer) == (ASKED, "28") for row in problems)
+    assert {rationale_of(row.rationale).removesuffix("\n#### 28") for row in problems} == {WORK}
+
+
 def test_rows_by_their_ids_are_rows(tmp_path: Path) -> None:
     path = tmp_path / "theirs.json"
     path.write_text(json.dumps({"x1": {"question": "2 + 2?", "answer": 4}, "x2": {"question": "2 + 3?", "answer": 5}}))
@@ -960,3 +1029,101 @@ def test_a_last_paragraph_alone_is_the_answer(end: str, answer: str | None) -> N
     _, problems = rows_in_memory([row], "mine")
     assert problems[0].answer == (answer or "7 > 3")
     assert problems[0].rationale == "First, 3 + 4 = 7.\nThen 7 is more than 6."
+
+
+@each_row(
+    "closing",
+    [
+        "The answer is 5 apples.",
+        "Final answer: 5 apples",
+        "The answer is 5.",
+        "The answer is B because it fits.",
+        "The answer is **B** since 3 + 2 = 5.",
+        "The answer is (B) 5 apples.",
+        "The correct option is B) 5 apples.",
+        "**Total:** 5 apples",
+        "So Tom has 5 apples.",
+        "#### B",
+        "#### 5 apples",
+    ],
+)
+def test_what_a_text_concludes_with_is_matched_with_the_options_of_its_row(closing: str) -> None:
+    choices = ["3 apples", "5 apples", "15 apples"]
+    texts = (f"<think>3 + 2 is 5.</think>\n{closing}", f"3 + 2 is 5.\n{closing}")
+    for text, field in itertools.product(texts, ("completion", "rationale")):
+        row = plain_row({"question": "How many?", "choices": choices, field: text}, "here")
+        assert (row["answer"], row["choices"]) == ("B", choices) and "3 + 2 is 5." in row["rationale"]
+
+
+@each_row(
+    ("choices", "closing", "answer"),
+    [
+        (["$10", "$15"], "The answer is $15.", "B"),
+        (["10 km/h", "15 km/h"], "The answer is 15 km/h.", "B"),
+        (["5 m", "5 km"], "The answer is 5.", "5"),  # either
+        (["5", "5 or 6"], "The answer is 5 or 6.", "B"),
+        (["oxygen", "carbon dioxide"], "The answer is helium.", "helium"),
+        (["oxygen", "carbon dioxide"], "The answer is A or B.", "A or B"),
+        (["oxygen", "carbon dioxide"], "The answer is A, B.", "A, B"),
+        (["yes", "no"], "The answer is no.", "B"),
+    ],
+)
+def test_an_option_that_a_text_does_not_settle_is_not_guessed(choices: list[str], closing: str, answer: str) -> None:
+    row = plain_row({"question": "Which?", "choices": choices, "completion": f"We look.\n{closing}"}, "here")
+    assert row["answer"] == answer
+
+
+def test_options_that_a_question_lists_count_where_their_letter_is_said() -> None:
+    asked = "Which do we breathe out?\nA) oxygen\nB) carbon dioxide"
+    for closing in ("The answer is B because it fits.", "The correct option is B) carbon dioxide.", "The answer is B."):
+        row = plain_row({"question": asked, "completion": f"We look.\n{closing}"}, "here")
+        assert (row["answer"], row["choices"]) == ("B", ["oxygen", "carbon dioxide"])
+    parts = "Solve both.\n(a) x - 1 = 2\n(b) y - 1 = 3"
+    for closing, answer in (("The answer is (a) 3, (b) 4.", "(a) 3, (b) 4"), ("The answer is A 3.", "A 3")):
+        row = plain_row({"question": parts, "completion": f"We add 1.\n{closing}"}, "here")
+        assert row["answer"] == answer and "choices" not in row
+
+
+@each_row(
+    ("closing", "answer"),
+    [
+        ("\n=== ANSWER ===\n28", "28"),
+        ("\n=== ANSWER ===\nParis", "Paris"),
+        ("\n## Final answer\n\n28 beads", "28"),
+        ("- Answer\n- -5", "-5"),
+        ("## Answer\nNew York City.", "New York City"),
+        ("The answer is therefore 28.", "28"),
+        ("The answer is, hence, 28.", "28"),
+        ("The answer is thus clearly Paris.", "Paris"),
+        ("The answer is approximately 28.", "28"),
+        ("The answer is Simply Red.", "Simply Red"),
+        ("The answer is just.", "just"),
+        ("The answer is \\boxed{5!}", "5!"),
+        ("<Final>28</Final>", "28"),
+        ("<|answer|>28<|/answer|>", "28"),
+    ],
+)
+def test_no_heading_lead_or_mark_is_part_of_an_answer(closing: str, answer: str) -> None:
+    row = plain_row({"prompt": ASKED, "completion": f"{WORK}\n{closing}"}, "here")
+    assert (row["answer"], row["rationale"]) == (answer, WORK)
+
+
+def test_a_sentence_below_a_heading_is_read_as_a_sentence() -> None:
+    row = plain_row({"prompt": ASKED, "completion": f"{STEPS[0]}\n\n## Answer\nSo the number of beads is 28."}, "here")
+    assert row["answer"] == "28" and "So the number" in row["rationale"]
+
+
+@each_row("end", ["<Final>28</Final>", "<|answer|>28<|/answer|>", "[ANSWER]28[/ANSWER]", "<final_answer>28</final_answer>"])
+def test_marks_of_an_answer_after_thoughts_are_no_part_of_it(end: str) -> None:
+    for before, after in (("<reasoning>", "</reasoning> "), ("<|thinking|>", "<|/thinking|>")):
+        row = plain_row({"prompt": ASKED, "completion": f"{before}{WORK}{after}{end}"}, "here")
+        assert (row["answer"], row["rationale"]) == ("28", WORK)
+
+
+@pytest.mark.parametrize("closed", ["", "</think>", "</think>\n"])
+def test_thoughts_alone_are_read_where_they_end_in_an_answer(closed: str) -> None:
+    row = plain_row({"prompt": ASKED, "completion": f"<think>{WORK}\nSo the answer is 28.{closed}"}, "here")
+    assert (row["answer"], row["rationale"]) == ("28", WORK)
+    for text in (f"<think>{WORK}{closed}", f"<think>The answer is 5? No.\n{WORK}{closed}"):
+        with pytest.raises(RowError, match="no answer is found"):
+            plain_row({"prompt": ASKED, "completion": text}, "rows, row 0")

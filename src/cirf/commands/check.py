@@ -25,7 +25,7 @@ from cirf.fitting.fit import FEW, fit
 from cirf.progress import print_table, printable, write_line
 from cirf.rationales.check import MOST_CHARACTERS, CheckReport, says_little, some
 from cirf.rationales.check import check as look
-from cirf.rationales.collect import gather, other_answers, unmatched
+from cirf.rationales.collect import gather, other_answers, unmatched, without_thoughts
 from cirf.rationales.redundancy import left_out_notes
 from cirf.rationales.results import write_results
 from cirf.rationales.segmentation import cut_all
@@ -36,16 +36,18 @@ from cirf.store.hub_names import is_hub_name
 from cirf.store.jsonl import by_reason
 from cirf.store.paths import user_path
 from cirf.store.row_files import ENDINGS, is_row_file
-from cirf.tasks import get, names, resolve
+from cirf.tasks import JSONL, get, names, resolve
 from cirf.tasks.loading.load import cut_of, load_problems
 from cirf.tasks.loading.sources import mirror_paths
 from cirf.tasks.loading.unusable import Tolerance
+from cirf.tasks.own_rows import lines_of
 from cirf.tasks.parsing.answers import number_value
 from cirf.tasks.steps.calculations import numbers_named
 from cirf.tasks.task import Task, with_options
 from cirf.text.numerals import with_points
 
 _FEW_UNREAD = 0.02
+_MOST_REFUSED, _LONGEST_REASON = 5, 160  # refused rows that are shown, and characters of each
 _ONE_STEP = 1.5
 """Steps a row, on average, below which most rationales are a single one."""
 
@@ -53,14 +55,24 @@ _LITTLE = 1.5
 """The ratio of rationale tokens to trace tokens below which little is saved."""
 
 
-def check(source: str, sets: Sequence[str], data: Path | None, as_json: bool, show: int = 0, columns: str | None = None) -> None:
+def check(
+    source: str,
+    sets: Sequence[str],
+    data: Path | None,
+    as_json: bool,
+    show: int = 0,
+    columns: str | None = None,
+    part: str | None = None,
+    delimiter: Sequence[str] = (),
+) -> None:
     """Check a file of rows, a mirror folder or the data of a recipe, as a run would read it, and print the findings.
 
     Every row of a file or folder is read; unusable rows are counted by reason. Of many long rationales only some are cut (see
-    `cirf.rationales.check`). ``columns``: as of `columns_of`. ``CirfError`` if no row is left.
+    `cirf.rationales.check`). ``columns``, ``part``, ``delimiter``: as of `_rows`. ``CirfError`` if no row is
+    left.
     """
     source = pinned(source) if is_hub_name(source) else source
-    recipe = with_data(_recipe_of(source, sets, columns), data)
+    recipe = with_data(_recipe_of(source, sets, columns, part, delimiter), data)
     count, counted_by = token_counter(recipe)
     allowed = recipe.problems.max_unusable_share
     question_files, rationale_files = (Tolerance(allowed, looking=True) for _ in range(2))
@@ -73,13 +85,15 @@ def check(source: str, sets: Sequence[str], data: Path | None, as_json: bool, sh
     made: dict[str, Any] = {"source": source, "tokens_counted_by": counted_by, "problems": problems.report} | found.to_dict()
     made["answers"] = {name: task.answer for name, task in tasks.items()}
     files = [*question_files.files, *rationale_files.files]
-    made["refused"] = by_reason([error for file in files for error in file.errors])
+    refused = [error for file in files for error in file.errors]
+    made["refused"] = by_reason(refused)
     made["unusable"] = [
         file.to_dict() | {"share": file.share, "stops": file.stops(allowed), "summary": file.predicted(allowed)} for file in files
     ]
     made["updates"] = _updates(recipe, problems.train, problems.validation, found, is_row_file(source)).to_dict()
     if show:
         made["shown"] = _shown(training[:show], recipe, tasks)
+        made["shown_refused"] = [{"row": error.place, "message": error.message} for error in refused[: min(show, _MOST_REFUSED)]]
     made["notes"] = _notes(made, recipe) + _without_answers(training, tasks) + _better_cut(training, recipe, tasks)
     if as_json:
         print(json.dumps(made, indent=2, ensure_ascii=False))
@@ -113,15 +127,23 @@ def columns_of(said: str | None) -> dict[str, str]:
     return {name.strip(): column.strip() for name, _, column in pairs}
 
 
-def _recipe_of(source: str, sets: Sequence[str], columns: str | None) -> Recipe:
+def _rows(file: str, columns: str | None, part: str | None, delimiter: Sequence[str]) -> dict[str, Any]:
+    """The parts of a recipe for a file of rows: ``columns`` as of `columns_of`, ``part`` and ``delimiter`` as in a recipe."""
+    task = {"task": "jsonl", "train_file": file, "columns": columns_of(columns), "delimiter": list(delimiter)}
+    return {"problems": {"tasks": [task]}, "rationales": {"part": part or "auto"}}
+
+
+def _recipe_of(source: str, sets: Sequence[str], columns: str | None, part: str | None, delimiter: Sequence[str]) -> Recipe:
     """The recipe to check by: the one named, or the defaults with a file's or a folder's data, with the overrides."""
     path = user_path(source)
-    if columns and not is_row_file(source):
-        raise CirfError(f"--columns is for a file of rows, which {source} is not; name the columns in problems.tasks.*.columns")
+    keys = {"columns": "problems.tasks.*.columns", "part": "rationales.part", "delimiter": "problems.tasks.*.delimiter"}
+    for (option, key), given in zip(keys.items(), (columns, part, delimiter), strict=True):
+        if given and not is_row_file(source):
+            raise CirfError(f"--{option} is for a file of rows, which {source} is not; set {key} in a recipe")
     if path.is_dir():
         made = _of_folder(path)
     elif is_row_file(source):
-        made = {"problems": {"tasks": [{"task": "jsonl", "train_file": source, "columns": columns_of(columns)}]}}
+        made = _rows(source, columns, part, delimiter)
     elif path.is_file() and path.suffix not in ("", ".yaml", ".yml"):
         raise CirfError(f"{source}: neither a recipe (.yaml) nor a file of rows ({', '.join(ENDINGS)}, each also .gz)")
     else:
@@ -170,6 +192,7 @@ def _notes(made: dict[str, Any], recipe: Recipe) -> list[str]:
     for name, counts in made["problems"]["tasks"].items():
         if counts["test"]:
             notes.append(f"{name}: {counts['test']:,} test rows are set aside and not counted here")
+    notes += without_thoughts(made["collection"])
     notes += unmatched(made["collection"])
     differ = other_answers(made["collection"])
     notes += [differ] if differ else []
@@ -241,8 +264,11 @@ def _shown(problems: Sequence[Problem], recipe: Recipe, tasks: Mapping[str, Task
     for row, written in zip(cut.steps, results, strict=True):
         steps.setdefault(row.problem, list(zip(row.segments, written, strict=True)))
     dropped = {row.problem: row.reason for row in (*found.dropped, *cut.dropped)}
+    own = [entry for entry in recipe.problems.tasks if entry.task == JSONL]
+    lines = {entry.name or entry.task: lines_of(entry, recipe.problems.data) for entry in own}
     return [
         {
+            "row": _place(problem, lines),
             "question": problem.question,
             "choices": list(problem.choices or ()),
             "steps": [{"step": step, "result": result} for step, result in steps.get(problem.id, [])],
@@ -253,11 +279,20 @@ def _shown(problems: Sequence[Problem], recipe: Recipe, tasks: Mapping[str, Task
     ]
 
 
+def _place(problem: Problem, lines: Mapping[str, Mapping[str, str]]) -> str:
+    """Where the row of a problem is: in a file of the user's its line, and its id where it has one, else the problem's id."""
+    name = problem.id.split("/", 2)[-1]
+    if (line := lines.get(problem.task, {}).get(name)) is None:
+        return problem.id
+    return line if re.fullmatch(r"(?:row-)?\d+", name) else f"{line}, {name}"
+
+
 def _print_row(row: Mapping[str, Any]) -> None:
     def line(title: str, text: str) -> None:
         print(f"{title:10}" + printable(text).replace("\n", "\n" + 10 * " "))
 
     print()
+    line("row", row["row"])
     line("question", with_options(row["question"], row["choices"]))
     for index, step in enumerate(row["steps"], 1):
         line(f"step {index}", step["step"] + (f"  ->  {step['result']}" if step["result"] else ""))
@@ -291,6 +326,8 @@ def _print(made: dict[str, Any]) -> None:
         write_line(f"leak: {train} has the question of {test}; dropped from training")
     for row in made.get("shown", ()):
         _print_row(row)
+    for row in made.get("shown_refused", ()):
+        write_line(f"refused   {row['row']}: {row['message'][:_LONGEST_REASON]}")
     for note in made["notes"]:
         write_line(f"note: {note}")
     if is_row_file(made["source"]):
@@ -308,14 +345,20 @@ def _share(value: float | None) -> str:
     return "-" if value is None else f"{value:.1%}"
 
 
-def init(file: str, model: str, data: Path | None, columns: str | None = None) -> None:
-    """Check a file of rows as ``cirf check`` does and print a recipe for it; problems go to standard error. ``columns``: as of
-    `columns_of`. ``CirfError`` where no recipe would work, or there is no such file or model."""
+def init(
+    file: str,
+    model: str,
+    data: Path | None,
+    columns: str | None = None,
+    part: str | None = None,
+    delimiter: Sequence[str] = (),
+) -> None:
+    """Check a file of rows as ``cirf check`` does and print a recipe for it; problems go to standard error. ``columns``,
+    ``part``, ``delimiter``: as of `_rows`. ``CirfError`` where no recipe would work, or there is no such file or model."""
     from cirf.lm.backbone import pick_device
 
     file = pinned(file) if is_hub_name(file) else file
-    task = {"task": "jsonl", "train_file": file, "columns": columns_of(columns)}
-    made = {"name": "init", "backbone": {"model": model}, "problems": {"tasks": [task]}}
+    made = {"name": "init", "backbone": {"model": model}} | _rows(file, columns, part, delimiter)
     recipe = with_data(parse(json.dumps(made, ensure_ascii=False), file), data)
     count, counted_by = token_counter(recipe)
     fitted = fit(recipe, sizes_of(recipe), count, counted_by == model, free_memory(pick_device(recipe.backbone.device)))

@@ -9,9 +9,9 @@ from typing import get_args
 
 from cirf.errors import CirfError
 from cirf.rationales.check import CountTokens, TaskCheck, check, some
-from cirf.rationales.collect import gather, other_answers
+from cirf.rationales.collect import gather, other_answers, without_thoughts
 from cirf.rationales.segmentation import Rule, cut_all
-from cirf.recipe.schema import Rationales, Recipe, Results, Segments
+from cirf.recipe.schema import Recipe, Results, Segments
 from cirf.records import AnswerKind, Problem, Rationale, Steps
 from cirf.store.jsonl import by_reason
 from cirf.tasks import resolve
@@ -76,8 +76,8 @@ def look(recipe: Recipe, count: CountTokens) -> Facts:
     loaded = load_problems(section, recipe.seed, tolerance, whole=True)
     problems = [*loaded.train, *loaded.validation]
     tasks = resolve(section, lenient=True)
-    by, few_steps, rules = best_rule(gather(some(problems), Rationales(), None, tasks).rationales, problems)
-    looked = check(problems, Rationales(), Segments(by=by), Results(working="keep"), tasks, count)
+    by, few_steps, rules = best_rule(gather(some(problems), recipe.rationales, None, tasks).rationales, problems)
+    looked = check(problems, recipe.rationales, Segments(by=by), Results(working="keep"), tasks, count)
     found = looked.total
     unusable = tolerance.files[0] if tolerance.files else None
     questions = [count(tasks[problem.task].render(problem)) for problem in problems]
@@ -87,6 +87,7 @@ def look(recipe: Recipe, count: CountTokens) -> Facts:
     left_out = refused | loaded.report["dropped"] | found.unusable
     answers = (len(problems), kind, alike, len(lines), other)
     shares = (few_steps, rules.get("option", 0.0))
+    notes += without_thoughts(looked.collection)
     facts = Facts(*answers, notes, found, by, *shares, *lengths, unusable, left_out)
     if not problems or not (found.usable or facts.bare):
         differ = other_answers(looked.collection)

@@ -65,6 +65,8 @@ def fit(recipe: Recipe, sizes: Mapping[str, int] | None, count: CountTokens, exa
         more = [choices.codebook(steps, guessed=True)]
         more += choices.finetune(rows, parameters, model)
     else:
+        part = recipe.rationales.part
+        chosen += [Choice("rationales.part", part, "as --part said")] if part != "auto" else []
         chosen += [*choices.segments(facts), *choices.embeddings(facts)]
         by_results = choices.results(facts)
         rows, found = _trained_on(draft(header, [*chosen, *by_results]), count)
@@ -156,6 +158,7 @@ def _problems(facts: Facts, recipe: Recipe, parameters: int | None) -> list[Choi
         Choice("problems.tasks.0.name", name, "in tables"),
         Choice("problems.tasks.0.train_file", entry.train_file, f"{source}; test rows are held out from it"),
         *([Choice("problems.tasks.0.columns", entry.columns, "as --columns said")] if entry.columns else []),
+        *([Choice("problems.tasks.0.delimiter", entry.delimiter, "as --delimiter said")] if entry.delimiter else []),
         choices.answer(facts),
         tested,
     ]

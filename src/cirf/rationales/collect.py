@@ -27,7 +27,7 @@ from cirf.errors import CirfError
 from cirf.rationales.agreement import alike, doubtful, named_in, same_value
 from cirf.rationales.files import Matcher, Row, find_file, read_rationales
 from cirf.rationales.segmentation import clean_segments
-from cirf.rationales.thoughts import rationale_of
+from cirf.rationales.thoughts import left_out, rationale_of
 from cirf.recipe import schema
 from cirf.records import AnswerKind, Dropped, Problem, Rationale, TeacherRationale
 from cirf.tasks.loading.unusable import Tolerance, Unusable
@@ -65,6 +65,13 @@ class _Gathering:
     dropped: list[Dropped] = field(default_factory=list)
     differing: list[str] = field(default_factory=list)
     """For the first few rationales with another answer than their question: both answers."""
+    thoughts: list[tuple[int, int]] = field(default_factory=list)
+    """Of texts whose thoughts are left out for an explanation, the words of both."""
+
+    def rationale(self, text: str, part: schema.Part) -> str:
+        if part == "auto" and (words := left_out(text)) is not None:
+            self.thoughts.append(words)
+        return rationale_of(text, part)
 
     def differs(self, where: str, problem: Problem, text: str, answer: str | None, task: Task) -> None:
         if len(self.differing) < _EXAMPLES:
@@ -162,14 +169,15 @@ def _from_file(
             unmatched.append(row.where)
             continue
         counts["matched"] += 1
-        verdicts = [(one, agrees_with(row.rationale, row.answer, one, _task(tasks, one))) for one in candidates]
+        text = state.rationale(row.rationale, section.part)
+        verdicts = [(one, agrees_with(text, row.answer, one, _task(tasks, one))) for one in candidates]
         problem, agrees = next((pair for pair in verdicts if pair[1]), verdicts[0])
         counts[_verdict(agrees)] += 1
         if agrees is False:
-            state.differs(row.where, problem, row.rationale, row.answer, _task(tasks, problem))
+            state.differs(row.where, problem, text, row.answer, _task(tasks, problem))
         if agrees is False and section.check == "drop":
             state.dropped.append(Dropped(problem.id, None, _STAGE, "another answer"))
-        elif not state.offer(problem, row.rationale, path.stem, agrees):
+        elif not state.offer(problem, text, path.stem, agrees):
             duplicates.append(row.where)
             state.dropped.append(Dropped(problem.id, None, _STAGE, "duplicate"))
     return {
@@ -192,7 +200,7 @@ def _from_dataset(
         if not problem.rationale.strip():
             state.dropped.append(Dropped(problem.id, None, _STAGE, "empty rationale"))
             continue
-        text = rationale_of(problem.rationale)
+        text = state.rationale(problem.rationale, section.part)
         agrees = agrees_with(text, None, problem, _task(tasks, problem))
         counts[_verdict(agrees)] += 1
         if agrees is False:
@@ -280,6 +288,17 @@ def other_answers(report: Mapping[str, Any]) -> str | None:
     return f"{count:,} {plural} in another answer: {report['differing'][0]}; fix them, or set rationales.check=keep"
 
 
+def without_thoughts(report: Mapping[str, Any]) -> list[str]:
+    """A sentence on thoughts that are left out for the explanations after them; ``report`` is `Collected`'s."""
+    if (found := report.get("thoughts_left_out")) is None:
+        return []
+    rows = f"{found['rows']:,} {'row has' if found['rows'] == 1 else 'rows have'}"
+    return [
+        f"{rows} thoughts that are left out, since an explanation follows them (mean words: {found['words']:,} of thoughts, "
+        f"{found['explanation_words']:,} of explanation); rationales.part=thoughts takes the thoughts"
+    ]
+
+
 def _report(
     problems: Sequence[Problem],
     rationales: Sequence[Rationale],
@@ -288,7 +307,10 @@ def _report(
     dataset: Mapping[str, int] | None,
     models: Mapping[str, Mapping[str, int]] | None,
 ) -> dict[str, Any]:
-    differing = {"differing": state.differing} if state.differing else {}
+    more: dict[str, Any] = {"differing": state.differing} if state.differing else {}
+    if state.thoughts:
+        thoughts, explanations = (round(sum(words) / len(words)) for words in zip(*state.thoughts, strict=True))
+        more["thoughts_left_out"] = {"rows": len(state.thoughts), "words": thoughts, "explanation_words": explanations}
     covered = {rationale.problem for rationale in rationales}
     offered = sum(len(texts) for texts in state.offered.values())
     return {
@@ -302,7 +324,7 @@ def _report(
         "files": {name: dict(counts) for name, counts in files.items()},
         "dataset": dict(dataset) if dataset is not None else None,
         "models": dict(models) if models is not None else None,
-        **differing,
+        **more,
     }
 
 

@@ -8,7 +8,6 @@ from typing import Any
 from cirf.assets import data_folder
 from cirf.assets.benchmarks import catalogue
 from cirf.errors import CirfError
-from cirf.rationales.thoughts import rationale_of
 from cirf.records import Problem
 from cirf.store.jsonl import Refused, RowError, sorting_out
 from cirf.store.row_files import read_row_file
@@ -18,7 +17,8 @@ from cirf.tasks.loading.questions import question_key
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of a rationale file. ``where`` names file and line for messages; ``answer`` is what the text ends in, if said."""
+    """One row of a rationale file. ``where`` names file and line for messages; ``rationale`` may be thoughts and an explanation;
+    ``answer`` is what the text ends in, if said."""
 
     where: str
     rationale: str
@@ -73,7 +73,7 @@ def read_rationales(path: Path, refused: Refused | None = None) -> list[Row]:
 
 def _row(raw: Mapping[str, Any], where: str) -> Row:
     question, name, answer = (_optional(raw, field, where) for field in ("question", "id", "answer"))
-    row = Row(where, rationale_of(_text(raw, "rationale", where)), question, name, answer)
+    row = Row(where, _text(raw, "rationale", where), question, name, answer)
     if row.question is None and row.id is None:
         raise RowError(where, "neither `question` nor `id`; add the question's text so that the row can be matched")
     return row

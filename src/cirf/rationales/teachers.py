@@ -62,7 +62,7 @@ def teach(
         for (name, number, model), request in requests.items():
             if request.key in answers:
                 problem = by_id[name]
-                row = _judged(problem, tasks[problem.task], model, number, answers[request.key], prompt, segments)
+                row = _judged(problem, tasks[problem.task], model, number, answers[request.key], prompt, segments, section.part)
                 taught[name, number, model] = row
             elif request.key in refusals:
                 refused[name] = refusals[request.key]
@@ -85,9 +85,16 @@ def _request(problem: Problem, task: Task, template: str, model: str, sample: in
 
 
 def _judged(
-    problem: Problem, task: Task, model: str, sample: int, answer: Answer, prompt: str, segments: schema.Segments
+    problem: Problem,
+    task: Task,
+    model: str,
+    sample: int,
+    answer: Answer,
+    prompt: str,
+    segments: schema.Segments,
+    part: schema.Part,
 ) -> TeacherRationale:
-    text = rationale_of(answer.text).strip() if split_thoughts(answer.text)[1] else ""  # thoughts alone are no answer
+    text = rationale_of(answer.text, part).strip() if split_thoughts(answer.text)[1] else ""  # thoughts alone are no answer
     right = agrees_with(text, None, problem, task) if text else False
     right = right if right is not None or may_reach(text, problem, task) else False
     found = cut_all([Rationale(problem.id, sample, text, model, right)], segments, [problem]).steps if text else []

@@ -10,7 +10,8 @@ Two worked examples::
 
 import re
 
-from cirf.tasks.parsing.anchors import BOX, ENCLOSED, anchors, first_sentence, states_answer_only
+from cirf.recipe.schema import Part
+from cirf.tasks.parsing.anchors import BOX, anchors, outright, states_answer_only
 from cirf.tasks.parsing.texts import tidy
 from cirf.tasks.parsing.thoughts import split_thoughts, unwrapped
 from cirf.tasks.steps.calculations import worked_out
@@ -31,22 +32,37 @@ _LONGEST_ANSWER = 200
 _FEW = 3  # sentences
 
 
-def rationale_of(text: str) -> str:
+def rationale_of(text: str, part: Part = "auto") -> str:
     """The rationale that a text holds. A text without thoughts and bare notes is returned unchanged. After thoughts it is the
-    following text, if that explains in some sentences, in two or three only if it calculates or the thoughts do not; else the
-    thoughts, ended by a line with the answer (``#### 28``). Calculator notes without other text are written out, one per line.
-    Thoughts that break off are none."""
+    following text, if that explains in some sentences, in two or three only if it calculates or the thoughts do not, and for
+    ``explanation`` if it explains at all; else, and for ``thoughts``, the thoughts, ended by a line with the answer
+    (``#### 28``). Calculator notes without other text are written out, one per line. Thoughts that break off are none."""
     thought, rest = split_thoughts(text)
     rest = unwrapped(rest)
     last = text.rstrip()[-1:]  # of thoughts that are closed, the mark's
     if thought and not rest and (last.isalpha() or last in ",:;") and re.search(r"(?<!\d)[.!?]\s|。", thought):
         return ""
-    explaining = [each for each in sentences(normalise(BOX.sub("", rest))) if not states_answer_only(each)]
-    if not thought or len(explaining) > _FEW or (len(explaining) > 1 and (worked_out(rest) or not worked_out(thought))):
+    if not thought or _explains(rest, thought, part):
         return equations_written_out(rest)
     said = _answer(rest)
     said = "" if len(sentences(said)) > 1 else said  # an explanation
     return equations_written_out(f"{thought}\n#### {said}" if said else thought)
+
+
+def _explains(rest: str, thought: str, part: Part) -> bool:
+    """Whether what follows thoughts is the rationale."""
+    explaining = [each for each in sentences(normalise(BOX.sub("", rest))) if not states_answer_only(each)]
+    if part != "auto":
+        return part == "explanation" and bool(explaining)
+    return len(explaining) > _FEW or (len(explaining) > 1 and (bool(worked_out(rest)) or not worked_out(thought)))
+
+
+def left_out(text: str) -> tuple[int, int] | None:
+    """The words of the thoughts that ``auto`` leaves out of a text, and those of the explanation that it takes instead; ``None``
+    where it leaves none out."""
+    thought, rest = split_thoughts(text)
+    rest = unwrapped(rest)
+    return (len(thought.split()), len(rest.split())) if thought and _explains(rest, thought, "auto") else None
 
 
 def equations_written_out(text: str) -> str:
@@ -70,7 +86,7 @@ def equations_written_out(text: str) -> str:
 def _answer(text: str) -> str:
     """The answer that a short text states; empty where it states none."""
     for kind, said in reversed(anchors(text)):
-        if found := tidy(" ".join((said if kind in ENCLOSED else first_sentence(said)).split())):
+        if found := tidy(" ".join(outright(kind, said).split())):
             return found
     plain = tidy(" ".join(text.split()))
     return plain if len(plain) <= _LONGEST_ANSWER else ""

@@ -81,6 +81,7 @@ class TaskEntry(Section):
     train_file: str | None = key(None, "jsonl: rows with question, answer and optionally rationale, choices, id, or in another layout (see how-to/own-formats), as JSON lines, a JSON list, CSV or Parquet, also gzipped; or hub:ORG/NAME, a data set of the hub, or hub:ORG/NAME@REVISION:CONFIG:SPLIT. A Python file: rows that its TASK reads. Else none.")
     test_file: str | None = key(None, "As train_file: rows to test on; null: cut from train_file by the seed.")
     columns: dict[str, str] = key({}, "jsonl only: names of the file's columns where they are not detected, such as {question: exercise, answer: solved}; context: what comes before the question; completion: rationale and answer in one text. Also choices, id, messages. A path leads into objects and lists: qa.answers.0.")
+    delimiter: list[str] = key([], "jsonl only: what sets thoughts off in the file's texts where it is not detected: [\"|||\"] between thoughts and answer (the last one counts, one on a line of its own first), or a pair of marks around the thoughts.")
     answer: Literal["number", "option", "yesno", "latex", "text"] | None = key(None, "jsonl only: the kind of answers; latex: formulas, compared by value; null: detected from the rows.")
     train: Positive | None = key(None, "Training problems to take, drawn by the seed; null: all.", unit="rows")
     rows: Positive | None = key(None, "Training problems to use of those with a rationale that fits, drawn by the seed; null: all. The held-out ones shrink in proportion.", unit="problems")
@@ -95,6 +96,13 @@ class TaskEntry(Section):
         if wrong:
             raise ValueError(f"columns: {min(wrong)} is not a field of a row; name {', '.join(FIELDS)}")
         return columns
+
+    @field_validator("delimiter")
+    @classmethod
+    def _are_marks(cls, delimiter: list[str]) -> list[str]:
+        if len(delimiter) > 2 or len(set(delimiter)) < len(delimiter) or not all(len(mark.strip()) > 1 for mark in delimiter):
+            raise ValueError("delimiter: expected one mark of two or more characters, or two different ones, an opening and a closing")
+        return delimiter
 
     @model_validator(mode="before")
     @classmethod
@@ -160,10 +168,14 @@ class Teacher(RequestSettings):
     max_tokens: Positive = key(4096, "Cap of a rationale.", unit="tokens", paper="Table hyper-parameters, Step 1")
 
 
+Part = Literal["auto", "thoughts", "explanation"]
+
+
 class Rationales(Section):
     source: Literal["auto", "dataset", "files", "teacher"] = key("auto", "dataset: the solutions that come with the problems; files: `files`; auto: both, files first; teacher: language models write them.")
     files: tuple[str, ...] = key((), "JSONL files with question, rationale and optionally answer, id. Relative to the data folder if not found as given.")
     per_problem: Positive = key(1, "How many rationales of one problem to keep. With more teachers than that, each is preferred for equally many problems; right answers come first.", unit="rationales")
+    part: Part = key("auto", "Of a text with thoughts (<think>...</think>, reasoning_content) and an explanation after them, which is the rationale. auto: the explanation if it has at least two sentences, else the thoughts. explanation: the explanation, unless it only states the answer. It holds for all sources.")
     check: Literal["drop", "keep"] = key("drop", "What to do with a rationale that ends in another answer than the problem's.")
     teacher: Teacher = key(Teacher(), "Who writes them.")
 

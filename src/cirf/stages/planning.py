@@ -93,11 +93,16 @@ class Planner:
         section, learnt = self.recipe.rationales, {"problems": self.steps["problems"]}
         found = learnt | rationale_files(self.recipe)
         if section.source == "teacher":
-            asking = keys.asking(section.teacher) | section.model_dump(include={"per_problem", "check"}) | self.seed | self.rules
+            asking = (
+                keys.asking(section.teacher)
+                | section.model_dump(include={"per_problem", "check", "part"})
+                | self.seed
+                | self.rules
+            )
             asking |= {"segments": keys.segments(self.recipe), "template": teacher_prompt(self.recipe)}
-            found["teacher"] = self._add("teacher", asking, learnt, data.teacher, version=2)
+            found["teacher"] = self._add("teacher", asking, learnt, data.teacher, version=3)
         gathered = section.model_dump(exclude={"teacher"}) | self.rules
-        rationales = self._add("rationales", gathered, found, data.rationales, version=8)
+        rationales = self._add("rationales", gathered, found, data.rationales, version=9)
         cut = keys.segments(self.recipe) | keys.drawing(self.recipe) | keys.left_out_scores(self.recipe)
         self.steps["segments"] = self._add("segments", cut, learnt | {"rationales": rationales}, data.segments, version=11)
 

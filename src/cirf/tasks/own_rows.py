@@ -69,13 +69,13 @@ def build_task(entry: TaskEntry, data: str | None, lenient: bool = False, allowe
     path, commas = _first_path(entry, data), False
     kind: AnswerKind | None = entry.answer
     if kind is None or path.exists():
-        file = _read(path, [] if lenient or kind else None, entry.columns)
+        file = _read(path, [] if lenient or kind else None, entry.columns, delimiter=entry.delimiter)
         kind, commas = kind or kind_of(file.rows, allowed), file.commas
     return _task(entry.name or entry.task, kind, f"rows of {entry.train_file or entry.test_file}", commas)
 
 
 def _task(name: str, kind: AnswerKind, summary: str, commas: bool) -> Task:
-    return Task(name=name, title=name, summary=summary, answer=kind, rule=produced, version=17, decimal_commas=commas)
+    return Task(name=name, title=name, summary=summary, answer=kind, rule=produced, version=18, decimal_commas=commas)
 
 
 def rows_in_memory(rows: Sequence[Mapping[str, Any]], name: str, answer: AnswerKind | None = None) -> tuple[Task, list[Problem]]:
@@ -98,31 +98,46 @@ def read_split(
     tolerance: Tolerance | None = None,
     columns: Mapping[str, str] | None = None,
     commas: bool | None = None,
+    delimiter: Sequence[str] = (),
 ) -> list[Problem] | None:
     """The problems of a recipe's file, in order, with its own ids (or row numbers from 0) and no task; ``None`` without a file.
 
     ``columns``: maps its columns to ours (`cirf.recipe.schema.FIELDS`) if they are not detected; ``commas``: whether its numbers
-    have decimal commas, ``None``: detected. Without a ``tolerance`` ``CirfError`` names the file, line and field of the first row
-    that does not fit; with one such rows are left out, and the others have the ids they would have anyway.
+    have decimal commas, ``None``: detected; ``delimiter``: what sets thoughts off. Without a ``tolerance`` ``CirfError`` names
+    the file, line and field of the first row that does not fit; with one such rows are left out, and the others have the ids
+    they would have anyway.
     """
     if path is None:
         return None
     tolerance = tolerance or Tolerance(0)
     refused = tolerance.begin()
-    file = _read(path, refused, columns, commas)
-    place = "row-{}" if any(row.get("id") is not None for _, row in file.rows) else "{}"  # never like an id of the file's own
-    numbers = row_numbers([line for line, _ in file.rows], refused or ())
+    file = _read(path, refused, columns, commas, delimiter)
+    places = _places(file, refused or ())
     problems, seen = [], dict[str, int]()
     for line, row in file.rows:
         with sorting_out(refused):
             where = f"{path}, {file.word} {line}"
-            problem = _problem(row, place.format(numbers[line]), kind, where)
+            problem = _problem(row, places[line], kind, where)
             if (first := seen.setdefault(problem.id, line)) != line:
                 message = f"id {problem.id[:80]!r} occurs already in {file.word} {first}; ids must be unique"
                 raise RowError(where, message, "its id occurs in an earlier row already")
             problems.append(problem)
     tolerance.settle(path.name, len(problems), refused)
     return problems
+
+
+def _places(file: _Rows, refused: Sequence[RowError]) -> dict[int, str]:
+    """The id of each line's row that has none of its own, which is never like an id of the file's."""
+    place = "row-{}" if any(row.get("id") is not None for _, row in file.rows) else "{}"
+    return {line: place.format(number) for line, number in row_numbers([line for line, _ in file.rows], refused).items()}
+
+
+def lines_of(entry: TaskEntry, data: str | None) -> dict[str, str]:
+    """Where the rows of a jsonl entry's training file are, by their problems' ids: ``line 4``."""
+    refused: Refused = []
+    file = _read(_first_path(entry, data), refused, entry.columns, delimiter=entry.delimiter)
+    places = _places(file, refused)
+    return {str(places[line] if row.get("id") is None else row["id"]): f"{file.word} {line}" for line, row in file.rows}
 
 
 def _problem(row: Mapping[str, Any], place: str, kind: AnswerKind, where: str) -> Problem:
@@ -191,7 +206,7 @@ def lines_by_kind(rows: _Numbered) -> dict[AnswerKind, list[int]]:
 
 def kinds_of(entry: TaskEntry, data: str | None, allowed: float) -> tuple[AnswerKind, dict[AnswerKind, list[int]], list[int]]:
     """The kind of a jsonl entry's answers (`kind_of`), the lines of each kind by themselves, and of all rows."""
-    rows = _read(_first_path(entry, data), [], entry.columns).rows
+    rows = _read(_first_path(entry, data), [], entry.columns, delimiter=entry.delimiter).rows
     return kind_of(rows, allowed), lines_by_kind(rows), [line for line, _ in rows]
 
 
@@ -234,7 +249,7 @@ def row_notes(entry: TaskEntry, data: str | None, allowed: float = 0.0) -> list[
     """For a jsonl entry without ``answer`` what is doubtful about its answers and what is not read, without unusable rows."""
     if entry.answer:
         return []
-    file = _read(_first_path(entry, data), [], entry.columns)
+    file = _read(_first_path(entry, data), [], entry.columns, delimiter=entry.delimiter)
     return [*filter(None, [_doubts(file.rows, allowed)]), *file.notes]
 
 
@@ -268,10 +283,16 @@ def find_file(name: str, data: str | None) -> Path:
     return path
 
 
-def _read(path: Path, refused: Refused | None, columns: Mapping[str, str] | None = None, commas: bool | None = None) -> _Rows:
+def _read(
+    path: Path,
+    refused: Refused | None,
+    columns: Mapping[str, str] | None = None,
+    commas: bool | None = None,
+    delimiter: Sequence[str] = (),
+) -> _Rows:
     """The rows of a file in the one layout, each with well-formed fields and their numbers as answers in our notation;
     ``CirfError`` if there is none. A small file that stays as it is is read once, since a run needs its rows several times."""
-    how = (path, refused is not None, tuple((columns or {}).items()), commas)
+    how = (path, refused is not None, tuple((columns or {}).items()), commas, tuple(delimiter))
     try:
         state = path.stat()
         kept = stat.S_ISREG(state.st_mode) and state.st_size <= _KEPT and path.suffix != ".gz"
@@ -284,11 +305,15 @@ def _read(path: Path, refused: Refused | None, columns: Mapping[str, str] | None
 
 
 @lru_cache(maxsize=4)
-def _kept(path: Path, lenient: bool, columns: Sequence[tuple[str, str]], commas: bool | None, *_: int) -> tuple[_Rows, Refused]:
-    return _sorted_out(path, lenient, columns, commas)
+def _kept(
+    path: Path, lenient: bool, columns: Sequence[tuple[str, str]], commas: bool | None, delimiter: Sequence[str], *_: int
+) -> tuple[_Rows, Refused]:
+    return _sorted_out(path, lenient, columns, commas, delimiter)
 
 
-def _sorted_out(path: Path, lenient: bool, columns: Sequence[tuple[str, str]], commas: bool | None) -> tuple[_Rows, Refused]:
+def _sorted_out(
+    path: Path, lenient: bool, columns: Sequence[tuple[str, str]], commas: bool | None, delimiter: Sequence[str]
+) -> tuple[_Rows, Refused]:
     """The rows of a file, and if ``lenient`` the lines that are refused."""
     bad: Refused = []
     refused = bad if lenient else None
@@ -297,7 +322,7 @@ def _sorted_out(path: Path, lenient: bool, columns: Sequence[tuple[str, str]], c
     plain: list[tuple[int, dict[str, Any]]] = []
     for line, raw in file.rows:
         with sorting_out(refused):
-            plain.append((line, plain_row(raw, f"{path}, {file.word} {line}", dict(columns))))
+            plain.append((line, plain_row(raw, f"{path}, {file.word} {line}", dict(columns), delimiter=delimiter)))
     by_index(plain)
     by_name(plain)
     for line, row in plain:

@@ -77,7 +77,7 @@ TASK = Task(
     summary="27 tasks of many kinds, scored one by one too; evaluation only",
     answer="option",
     rule=produced,
-    version=8,
+    version=9,
     row=read_row,
     licence="mit",
     hub=HubSource("lukaemon/bbh", splits={"test": tuple(HubPart("test", config=name) for name in sorted(SUBSETS))}),

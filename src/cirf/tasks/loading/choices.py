@@ -15,12 +15,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from cirf.store.jsonl import RowError
-from cirf.tasks.parsing.answers import normalise_text
-from cirf.tasks.parsing.options import listed_options, without_letters
+from cirf.tasks.parsing.anchors import anchors
+from cirf.tasks.parsing.answers import normalise_text, parse_answer
+from cirf.tasks.parsing.options import CHOICE_IS, IS_RIGHT, listed_options, without_letters
+from cirf.tasks.parsing.texts import bare_quantity
+from cirf.tasks.parsing.thoughts import split_thoughts, unwrapped
 
 _COLUMN = re.compile(r"(?P<series>|options?|choices?|opt?|ending|answer|sol|alternative)(?P<place>[a-j]|\d)")
 _PREFIX = re.compile(r"\A[a-z]{1,3}_(?=[a-z]+_?[a-j\d]\Z)")  # of q_op1
 _LETTER = re.compile(r"(?:option|choice)?\s*[(\[]?([A-Za-z])[)\].:]?", re.I)
+_SAID_LETTER = re.compile(r"\W*(?:[Oo]ption\s+)?([A-J])\b[)\].:,;*]*((?P<why>\s+(?:because|since|as|for)\b)?.*)", re.S)
 _ALONE = re.compile(r"(?:(?:option|choice)\s+)?[(\[]?(\w+)[)\].:]?", re.I)
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _FEWEST = 2
@@ -256,6 +260,33 @@ def _in_question(row: Mapping[str, Any]) -> list[str]:
     found = listed_options(question)
     named = letter_and_text(answer, found) is not None if letter is None else ord(letter[1].upper()) - 65 < len(found)
     return list(found) if named else []
+
+
+def chosen(row: Mapping[str, Any], text: str, found: str | None, where: str) -> str | None:
+    """The answer of a text whose row has options: the letter of the one that it says by letter or text, else what is ``found`` in
+    it. Options that only the question lists count where the text says a letter alone, with its reason or with its option."""
+    choices = with_choices({**row, "answer": ""}, where).get("choices")
+    rest = unwrapped(split_thoughts(text)[1]) or text
+    said = [each for _, each in anchors(rest, CHOICE_IS, IS_RIGHT)]
+    if not choices:
+        listed = listed_options(str(row.get("question", "")))
+        letter = next(filter(None, (_letter_said(each, listed) for each in reversed(said))), None) if listed else None
+        return letter or found
+    if (letter := parse_answer("option", rest, choices)) and said:
+        return letter
+    if found is not None and (_LETTER.fullmatch(found) or normalise_text(found) in map(normalise_text, choices)):
+        return found
+    worth = [place for place, choice in enumerate(choices) if found is not None and bare_quantity(choice) == found]
+    return chr(65 + worth[0]) if len(worth) == 1 else letter or found
+
+
+def _letter_said(said: str, choices: Sequence[str]) -> str | None:
+    """The capital letter that a text says alone, with the reason for it, or with its option's text."""
+    match = _SAID_LETTER.match(said)
+    if match is None or ord(match[1]) - 65 >= len(choices):
+        return None
+    rest = normalise_text(match[2])
+    return match[1] if not rest or match["why"] or rest == normalise_text(choices[ord(match[1]) - 65]) else None
 
 
 def letter_and_text(answer: str, choices: Sequence[str]) -> int | None:

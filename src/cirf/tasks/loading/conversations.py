@@ -13,16 +13,17 @@ from cirf.store.jsonl import RowError
 from cirf.tasks.loading.targets import ended, is_bare_answer
 from cirf.tasks.parsing.thoughts import split_thoughts
 
-_PARTS = ("reasoning_content", "reasoning", "thinking")  # of a turn, and types of the parts of its content
+_PARTS = ("reasoning_content", "reasoning", "thinking", "reasoning_details")  # of a turn, and types of its content's parts
 _ASKS = ("human", "inst", "/sys", "instruction", "input", "question")
 _REPLIES = ("gpt", "model", "bot", "function_call", "/inst", "response", "answer", "output")
 _ROLES = dict.fromkeys(_ASKS, "user") | dict.fromkeys(_REPLIES, "assistant") | {"developer": "system", "sys": "system"}
-_ROLES |= dict.fromkeys(("function", "ipython", "observation"), "tool")
+_ROLES |= dict.fromkeys(("function", "ipython", "observation"), "tool") | {"begin▁of▁sentence": "system"}
 _BY, _SAYS = ("role", "from", "speaker", "author"), ("content", "value", "parts", "text")  # who says a turn, and what
 _PAIR = (("system", "system"), ("user", "input"), ("assistant", "output"))
 _SIGNS = re.compile(  # of chat templates
     r"<\|im_start\|>[ ]*(system|developer|user|assistant|tool)\b\s*|<\|start_header_id\|>(\w+)<\|end_header_id\|>\s*"
     r"|<start_of_turn>(user|model)\b\s*|<\|(system|user|assistant)\|>\s*|\[(/?INST)\]|<<(/?SYS)>>"
+    r"|<｜(begin▁of▁sentence|User|Assistant)｜>\s*"
 )
 _WORDS = re.compile(  # in front of lines: "### Response:", "Human:"
     r"^##+[ ]*(instruction|input|question|response|answer|output|user|assistant)[ ]*:?[ ]*$"
@@ -63,8 +64,11 @@ def conversation(turns: Sequence[Any], where: str) -> tuple[str, str]:
     if not (target := said[-1][1]):
         given = turns_given[last]
         parts = given["content"] if isinstance(given.get("content"), list) else []
-        thinks = first_text(given, _PARTS) or any(isinstance(part, Mapping) and _is_thought(part) for part in parts)
+        thinks = _thought_beside(given) or any(isinstance(part, Mapping) and _is_thought(part) for part in parts)
         raise RowError(where, f"the assistant's last turn {'has thoughts but no answer' if thinks else 'is empty'}")
+    if split_thoughts(target)[1] == "\n".join(_calls(turns_given[last])):
+        message = "the assistant's last turn only calls tools; add its answer, or leave the row out"
+        raise RowError(where, message, "the assistant's last turn only calls tools")
     after = [(role, "\n".join(filter(None, split_thoughts(text)))) for role, text in said[asks + 1 : -1] if role != "system"]
     working = "\n".join(f"= {text}" if role == "tool" else text for role, text in after).replace(")\n= ", ") = ")
     if working:
@@ -82,8 +86,7 @@ def _parted(turns: Sequence[Any]) -> Iterator[Any]:
         if isinstance(turn, Mapping) and is_text(turn.get("input")) and is_text(turn.get("output")):
             yield from ({"role": role, "content": turn[name]} for role, name in _PAIR if is_text(turn.get(name)))
         elif isinstance(turn, Mapping) and turn.get("type") == "reasoning":
-            parts = [*(turn.get("summary") or ()), *(turn.get("content") or ())]
-            thought = "\n".join(part["text"] for part in parts if isinstance(part, Mapping) and is_text(part.get("text")))
+            thought = thought_of([*(turn.get("summary") or ()), *(turn.get("content") or ())])
         else:
             yield {**turn, "reasoning_content": thought} if thought and role_of(turn) == "assistant" else turn
 
@@ -100,22 +103,41 @@ def turn_of(turn: Any, where: str) -> tuple[str, str]:
         raise RowError(where, "a turn of the conversation is not an object with role and content")
     content = next((turn[name] for name in _SAYS if name in turn), None)
     thoughts: list[str] = []
-    calls = turn["tool_calls"] if isinstance(turn.get("tool_calls"), list) else [turn.get("function_call")]
     if isinstance(content, list):
         parts = [{"text": part} if isinstance(part, str) else part for part in content if isinstance(part, (str, Mapping))]
-        thoughts = [thought for part in parts if _is_thought(part) if (thought := first_text(part, ("text", *_PARTS)))]
-        calls = [*calls, *(part for part in parts if part.get("type") == "tool_use")]
+        thoughts = [thought for part in parts if _is_thought(part) if (thought := thought_of([part]))]
         role = "tool" if any(part.get("type") == "tool_result" for part in parts) else role
         content = "".join(first_text(part, ("text", "content")) or "" for part in parts if not _is_thought(part))
     if content is not None and not isinstance(content, str):
         raise RowError(where, "the content of a turn is not a text")
-    text = "\n".join(filter(None, (ended(content or "").strip(), *map(_call, calls))))
-    thought = first_text(turn, _PARTS) or "\n".join(thoughts) or None
+    text = "\n".join(filter(None, (ended(content or "").strip(), *_calls(turn))))
+    thought = _thought_beside(turn) or "\n".join(thoughts) or None
     return role, f"<think>{thought}</think>{text}" if thought is not None and role == "assistant" and text else text
+
+
+def _thought_beside(turn: Mapping[str, Any]) -> str | None:
+    return next(filter(None, (thought_of(turn.get(name)) for name in _PARTS)), None)
+
+
+def thought_of(value: Any) -> str | None:
+    """The thoughts that are a text, or texts or objects with texts in a list (``[{"type": "reasoning.text", "text": ...}]``)."""
+    if isinstance(value, Mapping):
+        return next(filter(None, (thought_of(value.get(name)) for name in ("text", *_PARTS, "summary"))), None)
+    if isinstance(value, list):
+        return "\n".join(filter(None, map(thought_of, value))) or None
+    return value if is_text(value) else None
 
 
 def _is_thought(part: Mapping[str, Any]) -> bool:
     return part.get("type") in _PARTS or part.get("thought") is True
+
+
+def _calls(turn: Mapping[str, Any]) -> list[str]:
+    """The calls of tools in a turn, by its side or among the parts of its content."""
+    beside = turn["tool_calls"] if isinstance(turn.get("tool_calls"), list) else [turn.get("function_call")]
+    parts = next((turn[name] for name in _SAYS if isinstance(turn.get(name), list)), ())
+    within = (part for part in parts if isinstance(part, Mapping) and part.get("type") == "tool_use")
+    return [made for call in (*beside, *within) if (made := _call(call))]
 
 
 def _call(call: Any) -> str:

@@ -16,7 +16,7 @@ from statistics import fmean
 from typing import Any
 
 from cirf.store.jsonl import RowError
-from cirf.tasks.loading.choices import has_options, judged, with_choices
+from cirf.tasks.loading.choices import chosen, has_options, judged, with_choices
 from cirf.tasks.loading.conversations import (
     are_turns,
     conversation,
@@ -26,13 +26,14 @@ from cirf.tasks.loading.conversations import (
     logged,
     marked_turns,
     role_of,
+    thought_of,
     turn_of,
 )
 from cirf.tasks.loading.targets import LAST_LINE, from_sentence, is_bare_answer, opened_with, split_answer, worked_program
 from cirf.tasks.parsing.anchors import anchors, states_answer_only
-from cirf.tasks.parsing.answers import normalise_text, number_value, parse_answer
+from cirf.tasks.parsing.answers import normalise_text, number_value
 from cirf.tasks.parsing.texts import without_marks
-from cirf.tasks.parsing.thoughts import split_thoughts
+from cirf.tasks.parsing.thoughts import declared, split_thoughts
 from cirf.tasks.steps import numbers_in, worked_out
 from cirf.text.sentences import BETWEEN_SENTENCES
 
@@ -72,7 +73,18 @@ _CLASSES = (  # the same, if the rationale ends with it; else it may be a note o
 _DENIES = re.compile(r"\b(?:not|no|never|nor)\b|n['’]t\b", re.I)
 _RATES = re.compile(r"\b(?:rat|scor|star|priorit|severit|level|class)", re.I)
 _RATIONALES = (
-    *("cot", "reasoning_content", "reasoning", "explanation", "chain_of_thought", "thinking", "thought", "long_answer", "exp"),
+    *(
+        "cot",
+        "reasoning_content",
+        "reasoning",
+        "explanation",
+        "chain_of_thought",
+        "thinking",
+        "thought",
+        "think",
+        "reasoning_details",
+    ),
+    *("long_answer", "exp"),
     *("reason", "justification", "reasoning_steps", "solution_steps", "reasoning_trace", "thought_process", "thoughts"),
     *("worked_solution", "working", "analysis", "derivation", "explanation_1", "deepseek_reasoning", "thinking_trajectories"),
     *("cot_content", "complex_cot", "long_cot", "abstractive_explanation", "proof", "support", "why", "steps"),
@@ -117,14 +129,19 @@ _NO_TEXT = re.compile(r"\W*\d*\W*|(?i:positive|negative|neutral|true|false)")  #
 
 
 def plain_row(
-    raw: Mapping[str, Any], where: str, columns: Mapping[str, str] | None = None, answered: bool = True
+    raw: Mapping[str, Any],
+    where: str,
+    columns: Mapping[str, str] | None = None,
+    answered: bool = True,
+    delimiter: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """A row in the common layout; other fields stay. ``columns``: names of the columns by field, if they are not detected. Unless
-    ``answered``, a target need not have an answer. ``RowError`` for a missing column, a conversation without an answer, and a
-    target without an answer."""
+    """A row in the common layout; other fields stay. ``columns``: names of the columns by field, if they are not detected;
+    ``delimiter``: what sets thoughts off, as of `declared`. Unless ``answered``, a target need not have an
+    answer. ``RowError`` for a missing column, a conversation without an answer, and a target without an answer."""
     row = _renamed(raw, where, columns or {})
     passages = [name for name in _BESIDE if is_text(row.get("question")) and name not in (columns or {}).values()]
-    target = _target(row, where)
+    target = (text := _target(row, where)) and declared(text, delimiter)
+    row |= {name: declared(row[name], delimiter) for name in ("answer", "rationale") if is_text(row.get(name))}
     marks = _marks(row, target, where if answered else None)
     if row.get("answer") is None and (answer := _answer(row, target, marks)) is not None:
         row["answer"] = answer
@@ -146,9 +163,7 @@ def plain_row(
     if target is None and row.get("rationale") is None and is_text(row.get("answer")) and _has_working(row["answer"]):
         target = row.pop("answer")
     if target is not None and row.get("answer") is None:
-        rationale, answer = split_answer(target)
-        if answer is None and (listed := with_choices({**row, "answer": ""}, where).get("choices")):  # "So the iron is heavier."
-            answer = parse_answer("option", target, listed)
+        rationale, answer = _both(row, target, where, answered)
         if answer is None and answered:
             message = "no answer is found in its text; end it with `#### ANSWER`, \\boxed{ANSWER} or `The answer is ANSWER.`"
             raise RowError(where, message, "no answer is found in its text")
@@ -158,8 +173,8 @@ def plain_row(
         again = target.split() == str(row["answer"]).split()
         if not again and (len(target.split()) > 1 or "=" in target):
             row["rationale"] = target
-    elif row.get("answer") is None and is_text(row.get("rationale")) and all(found := split_answer(row["rationale"])):
-        row["rationale"], row["answer"] = found
+    elif row.get("answer") is None and is_text(why := row.get("rationale")) and all(two := _both(row, str(why), where, answered)):
+        row["rationale"], row["answer"] = two
     elif answered and row.get("answer") is None and (verdict := first_text(row, _VERDICTS_NAMED) or _class(row)):
         row["answer"] = verdict
     if row.get("rationale", "") is None:
@@ -173,6 +188,13 @@ def plain_row(
         row["answer"] = without_marks(row["answer"])
     _put_context_first(row, where, columns or {}, passages)
     return with_choices(row, where)
+
+
+def _both(row: Mapping[str, Any], text: str, where: str, guess: bool) -> tuple[str | None, str | None]:
+    """The rationale and the answer of a text; of a row with options the letter of the one that it names, if only in passing where
+    it may ``guess``."""
+    rationale, answer = split_answer(text)
+    return rationale, chosen(row, text, answer, where) if guess or answer is not None else None
 
 
 def _class(row: Mapping[str, Any]) -> str | None:
@@ -364,6 +386,7 @@ def unread_columns(rows: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) 
         for name, value in raw.items():
             settled = name in ("choices", "options") and plain.get("choices")
             settled = settled or (name in ("program", "answer", *_TARGETS, *_GENERATIONS) and plain.get("rationale"))
+            settled = settled or ((_KNOWN.get(_squeezed(name)) in _TURNS or are_turns(value)) and _asks(value, plain))
             if (pairs := _pairs(text := _joined(value))) and not settled:
                 texts.setdefault(name, set()).add(text)
                 repeated = len(explained.intersection(pairs)) >= _REPEATED * len(explained) or explained.issuperset(pairs)
@@ -376,6 +399,12 @@ def unread_columns(rows: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) 
         for name, found in shares.items()
         if fmean(found) < _READ and len(texts[name]) > 1 and fmean(len(text.split()) for text in texts[name]) >= _SENTENCE
     ]
+
+
+def _asks(turns: Any, plain: Mapping[str, Any]) -> bool:
+    """Whether a conversation is the one that the row's question was read from: all of it is read, thoughts beside turns too."""
+    asked, said = {*_pairs(plain["question"])}, {*_pairs(_joined(turns))}
+    return len(asked & said) > _READ * len(asked)
 
 
 def passage_columns(rows: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> list[str]:
@@ -439,6 +468,8 @@ def _opened(row: dict[str, Any]) -> dict[str, Any]:
         row["completion"] = best
     if facts := [value for name, value in row.items() if _FACT.fullmatch(str(name)) and is_text(value)]:
         row.setdefault("facts", facts)
+    if (details := thought_of(row.get("reasoning_details"))) is not None:
+        row["reasoning_details"] = details
     for name in ("rationale", *_RATIONALES[:-1], *_TARGETS):
         value = row.get(name)
         if not are_turns(value) and (lines := _lines(value)) is not None:

@@ -191,7 +191,7 @@ def _pool(entry: TaskEntry, task: Task, table: str, reading: Reading) -> tuple[l
     if entry.task == JSONL:
         return _jsonl(entry, task, table, reading)
     mine = ("train_file", "test_file") if task.origin else ()
-    for key in ("train_file", "test_file", "answer", "columns"):
+    for key in ("train_file", "test_file", "answer", "columns", "delimiter"):
         if getattr(entry, key) and key not in mine:
             raise CirfError(f"problems.tasks: {key} is for jsonl tasks, {table} is {entry.task}; remove it or set task: jsonl")
     options = generated.settle(task, entry.options)
@@ -211,7 +211,8 @@ def _jsonl(entry: TaskEntry, task: Task, table: str, reading: Reading) -> tuple[
     if entry.options:
         raise CirfError(f"problems.tasks: options are for generated tasks, {table} is jsonl; remove them")
     paths = (find(entry, reading.data) for find in (train_path, test_path))
-    train, test = (read_split(path, task.answer, reading.tolerance, entry.columns, task.decimal_commas) for path in paths)
+    how = (task.answer, reading.tolerance, entry.columns, task.decimal_commas, entry.delimiter)
+    train, test = (read_split(path, *how) for path in paths)
     return _both(train or [], test, entry, table, str(entry.train_file), reading)
 
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from fractions import Fraction
 
-from cirf.tasks.parsing.anchors import ENCLOSED, SENTENCE_END, anchors, first_sentence, last_sentence, places, states_answer_only
+from cirf.tasks.parsing.anchors import ENCLOSED, SENTENCE_END, anchors, last_sentence, outright, places, states_answer_only
 from cirf.tasks.parsing.numeric import number_value, parse_number
 from cirf.tasks.parsing.options import CHOICE_IS, IS_RIGHT
 from cirf.tasks.parsing.texts import bare_quantity, block_of, tidy
@@ -34,6 +34,9 @@ _LABEL = re.compile(
     r"(?:output|result|conclusion|verdict|total|decision|label|prediction|(?:score|rating|grade|class(?:ification)?|category|sentiment"
     r"|intent|topic|diagnosis|choice)(?=[*_ \t]*[:=][^\n]*\s*\Z))[*_ \t]*[:=][*_]*\s*",
     re.I,
+)
+_HEADED = re.compile(  # a last line below "=== ANSWER ===" or "## Final answer"
+    r"(?:^|\n)[ \t]*(?!\w)[=#*_-]+[ \t]*(?:final[ \t]+)?answer[ \t]*[=*_#:-]*[ \t]*\n\s*(?:[-*•][ \t]+)?([^\n]+?)\s*\Z", re.I
 )
 _HEADING = re.compile(r"\b(?:answer|conclusion|summary|result)(?:\s+is)?\W*$", re.I)
 _BOLD = re.compile(r"\*\*([^*\n]+)\*\*")
@@ -103,7 +106,9 @@ _COURTESY = re.compile(
     r"(?:(?!answer|####|boxed|=)[^\n]){0,300}\s*\Z",  # not to the end from each of many
     re.I,
 )
-_ENDS = re.compile(r"(?<!\s)(?:\s*(?:<\|(?:im_end|eot_id|end|endoftext|end_of_text)\|>|<end_of_turn>|<(?:/s|eos)>))+\s*\Z")
+_ENDS = re.compile(
+    r"(?<!\s)(?:\s*(?:<\|(?:im_end|eot_id|end|endoftext|end_of_text)\|>|<end_of_turn>|<(?:/s|eos)>|<｜end▁of▁sentence｜>))+\s*\Z"
+)
 _CALL = re.compile(r"\s*(add|subtract|multiply|divide|exp|greater)\(([^(),]+),([^(),]+)\)\s*(?:,|$)")
 _SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/", "exp": "^", "greater": ">"}
 
@@ -117,13 +122,15 @@ def ended(text: str) -> str:
 def split_answer(text: str) -> tuple[str | None, str | None]:
     """The rationale and the answer of a text that holds both; ``None`` for a missing one."""
     thought, said = split_thoughts(text := ended(text))
+    if thought and not said and anchors(last_sentence(thought)):  # the answer is in the thoughts
+        thought, said = "", (text := thought)
     rest = unwrapped(said)
     if (block := block_of(rest)) is not None:
         return thought or None, block
     if _is_program(rest):
         return text.strip(), None
     tagged = rest != said.strip()
-    summary = [tidy(text if kind in ENCLOSED else first_sentence(text).rstrip("! *")) for kind, text in anchors(rest)]
+    summary = [tidy(outright(kind, text).rstrip("" if kind in ENCLOSED else "! *")) for kind, text in anchors(rest)]
     answer = next(filter(None, reversed(summary)), None)
     if answer is not None and (corrected := _corrected(rest)) is not None:
         answer = corrected
@@ -138,16 +145,29 @@ def split_answer(text: str) -> tuple[str | None, str | None]:
             return text.strip(), None
         labelled = _concluded(rest) if label else None
         return thought or None, rest.strip() if labelled is None else _bare(labelled)
+    if answer is None and (headed := _headed(rest)):
+        return _thinking(thought, rest[: headed.start()].strip()) or None, _bare(tidy(headed[1]))
     if answer is None and (alone := _ALONE_AT_END.search(rest)):
         before = rest[: alone.start()].strip()
         answer = alone[2] or (alone[1] if _SENTENCE.fullmatch(alone[1]) else tidy(alone[1].rstrip("!")))
-        return f"<think>{thought}</think>\n{before}" if thought else before, _bare(answer)
+        return _thinking(thought, before), _bare(answer)
     if answer is None:
         answer = _concluded(rest)
         return (text.strip() or None), answer and _bare(answer)
     if thought:
-        return f"<think>{thought}</think>\n{rest}" if not tagged else f"<think>{thought}</think>\n{said}", _bare(answer)
+        return _thinking(thought, said if tagged else rest), _bare(answer)
     return _without_answer(rest) or None, _bare(answer)
+
+
+def _headed(text: str) -> re.Match[str] | None:
+    """An answer alone below a heading, and not *So the number of pens is 17.*"""
+    found = _HEADED.search(text)
+    alone = found and is_bare_answer(found[1]) and not (_SENTENCE.fullmatch(found[1]) and _concluded(text))
+    return found if alone else None
+
+
+def _thinking(thought: str, rest: str) -> str:
+    return f"<think>{thought}</think>\n{rest}" if thought else rest
 
 
 def _bare(answer: str) -> str:

@@ -14,7 +14,7 @@ BOX = re.compile(r"\\boxed\s*\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}")  # with 
 _BRACE = re.compile(r"[{}]")
 _ANSWER_IS = re.compile(
     r"(?<!each )(?<!every )\banswer\b(?:\s+(?:choice|option))?\s*(?:\*\*\s*)?"
-    r"(?:\bis\b|\b(?:must|should|would|will|has to|can only) be\b|:|=)\s*:?\s*" + SAID,
+    r"(?:\bis\b|\b(?:must|should|would|will|has to|can only) be\b|:|=(?!=))\s*:?\s*" + SAID,
     re.I,
 )
 _ANSWER_ELSEWHERE = re.compile(  # in other languages
@@ -29,8 +29,10 @@ _ANSWER_IS_NOT = re.compile(
     + SAID,
     re.I,
 )
-_TAGGED = re.compile(
-    r"<((?:final_)?answer)>(?:((?:(?!</?(?:final_)?answer>).)*)</\1>|((?:(?!<(?:final_)?answer>)[^\n])*))", re.I | re.S
+_TAG = r"(?:(?:final[_ ]?)?answer|final)"
+_TAGGED = re.compile(rf"<({_TAG})>(?:((?:(?!</?{_TAG}>).)*)</\1>|((?:(?!<{_TAG}>)[^\n])*))", re.I | re.S)
+_MARKED = re.compile(
+    rf"(?:<\|{_TAG}\|>|\[{_TAG}\])(?P<said>(?:(?!<\||\[/?{_TAG}\]).)*)(?:<\|/{_TAG}\|>|\[/{_TAG}\])", re.I | re.S
 )
 _BETWEEN_BOXES = re.compile(r"[\s$()\\]*(?:,|\bor\b|\band\b|\\text\s*\{\s*(?:or|and)\s*\})[\s$()\\]*\\boxed\s*\{")
 _ANSWER_TO_IS = re.compile(r"\banswer\s+(?:to|for|of|that|which)\s[^.:\n=]{0,160}?\bis\b\s*:?\s*" + SAID, re.I)
@@ -53,6 +55,7 @@ def places(text: str, *extra: re.Pattern[str]) -> list[tuple[int, str, str]]:
     for match in _TAGGED.finditer(text):
         group = 2 if match[2] is not None else 3
         found.append((match.start(group), "tagged", match[group]))
+    found += [(match.start("said"), "tagged", match["said"]) for match in _MARKED.finditer(text)]
     for pattern in (_ANSWER_IS, _ANSWER_TO_IS, _ANSWER_ELSEWHERE, *extra):
         found.extend((match.start(1), "phrase", match[1]) for match in pattern.finditer(text))
     found.extend((match.start(1), "phrase", f"not {match[1]}") for match in _ANSWER_IS_NOT.finditer(text))
@@ -133,7 +136,7 @@ def settled(anchored: Sequence[tuple[str, str]], read: Callable[[str, str], _Ans
 
 _ANSWERS = re.compile(
     r"^\W*(?:(?:so|thus|therefore|hence|and|in conclusion|conclusion)\b\W*)?(?:(?:the|my|our)\s+)?"
-    r"(?:(?:final|correct|right|best)\s+)?answer\b|^\W*####",
+    r"(?:(?:final|correct|right|best)\s+)?answer\b|^\W*(?:####|<final>)",
     re.I,
 )
 _WORD = re.compile(r"[^\W\d_]{2,}")
@@ -142,6 +145,20 @@ _WORD = re.compile(r"[^\W\d_]{2,}")
 def states_answer_only(sentence: str) -> bool:
     """Whether a sentence only states the answer: it opens with *the answer*, or holds no word and no equation."""
     return _ANSWERS.match(sentence) is not None or (not _WORD.search(BOX.sub("", sentence)) and "=" not in sentence)
+
+
+_LEAD = re.compile(  # of an answer, in small letters: "simply 100", but not the band "Simply Red"
+    r"(?:(?:then|therefore|thus|hence|simply|clearly|obviously|indeed|exactly|precisely|approximately|roughly|just|equal to)\b"
+    r"[\s,]+)+(?=[^\s,.])"
+)
+
+
+def outright(anchor: str, said: str) -> str:
+    """What an anchor says without the words that lead to it (``therefore 100``); after a phrase up to the end of its sentence."""
+    if anchor in ENCLOSED:
+        return said
+    sentence = first_sentence(said).lstrip(", ")
+    return sentence[lead.end() :] if (lead := _LEAD.match(sentence)) else sentence
 
 
 def first_sentence(text: str) -> str:

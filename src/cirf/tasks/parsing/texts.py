@@ -4,7 +4,7 @@ import re
 import unicodedata
 from fractions import Fraction
 
-from cirf.tasks.parsing.anchors import ENCLOSED, anchors, first_sentence
+from cirf.tasks.parsing.anchors import anchors, outright
 from cirf.tasks.parsing.numeric import number_value
 from cirf.text.normalise import normalise
 from cirf.text.numerals import plain, word_value
@@ -159,7 +159,7 @@ def parse_text(text: str) -> str | None:
     if not lines:
         return None
     for anchor, said in reversed(anchors(text)):
-        clean = tidy(said if anchor in ENCLOSED else first_sentence(said))
+        clean = tidy(outright(anchor, said))
         if clean:
             return clean
     return tidy(lines[-1]) or None

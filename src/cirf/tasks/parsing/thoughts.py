@@ -1,6 +1,7 @@
 r"""What a reasoning model thought, apart from what it answered: ``<think>...</think>``, and the harmony format's channels."""
 
 import re
+from collections.abc import Sequence
 
 _NAMES = r"(?:think|thinking|thoughts?|thought_process|reasoning|scratchpad|reflection|seed:think)"
 _MARK = re.compile(
@@ -37,8 +38,11 @@ _CLOSES = ("/", "end")
 _CHANNEL = re.compile(r"<\|channel\|>\s*(\w*)[^\n]{0,200}?<\|message\|>")
 _CONTROL = re.compile(r"<\|(?:start|end|return|message|call|channel|constrain)\|>(?:assistant\b)?")
 _UNMARKED = re.compile(r"\A\s*(?:assistant\s*)?analysis(?=[A-Z\s])(?P<thought>.*)assistant\s?final(?P<rest>.*)\Z", re.S)
+_ANSWER = r"(?:final[_ ]?)?(?:answer|response|output|solution|result)|final"
+_WITHIN = ("tagged", "barred", "squared", "solved", "begun")
 _WRAPPED = re.compile(
-    r"\A\s*(?:<(?P<name>(?:final_)?answer|response|output|solution)>(?P<tagged>.*)</(?P=name)>"
+    rf"\A\s*(?:<(?P<name>{_ANSWER})>(?P<tagged>.*)</(?P=name)>|<\|(?P<bar>{_ANSWER})\|>(?P<barred>.*)<\|/(?P=bar)\|>"
+    rf"|\[(?P<square>{_ANSWER})\](?P<squared>.*)\[/(?P=square)\]"
     r"|<\|begin_of_solution\|>(?P<solved>.*)<\|end_of_solution\|>"
     r"|\[BEGIN FINAL RESPONSE\](?P<begun>.*)\[END FINAL RESPONSE\])\s*\Z",
     re.S | re.I,
@@ -76,10 +80,23 @@ def split_thoughts(text: str) -> tuple[str, str]:
     return _joined(thoughts), _joined(rest)
 
 
+def declared(text: str, delimiter: Sequence[str]) -> str:
+    """A text with its thoughts in ``<think>`` tags, by the pair of marks around them, or by the last of the one mark between them
+    and the answer, where it is on a line of its own if it ever is."""
+    if not delimiter:
+        return text
+    opening, *closing = delimiter
+    if closing:
+        return text.replace(opening, "<think>").replace(closing[0], "</think>")
+    apart = re.split(rf"^[ \t]*{re.escape(opening)}[ \t]*$", text, flags=re.M)
+    before, _, rest = text.rpartition(opening) if len(apart) == 1 else (opening.join(apart[:-1]), opening, apart[-1])
+    return f"<think>{before.strip()}</think>\n{rest.strip()}" if before.strip() and rest.strip() else text
+
+
 def unwrapped(text: str) -> str:
     """A text without the tags of an answer or a solution around all of it."""
     found = _WRAPPED.match(text)
-    return text if found is None else (found["tagged"] or found["solved"] or found["begun"] or "").strip()
+    return text if found is None else next(filter(None, map(found.group, _WITHIN)), "").strip()
 
 
 def _in_another_form(text: str) -> tuple[str, str] | None:
