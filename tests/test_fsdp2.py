@@ -47,6 +47,15 @@ def test_torchrun_reads_its_examples() -> None:
     assert [each.nproc_per_node for each in asked] == ["2", "8"]
 
 
+def test_torchrun_reads_its_example_in_the_container() -> None:
+    text = (HOW_TO / "install.md").read_text(encoding="utf-8").replace("\\\n", " ")
+    (line,) = [line for line in text.splitlines() if "--entrypoint torchrun" in line]
+    words = shlex.split(line, comments=True)
+    place = words.index("--entrypoint")
+    assert "--shm-size" in words[:place] and words[place : place + 3] == ["--entrypoint", "torchrun", "cirf"]
+    assert runs_cirf(words[place + 3 :]).nproc_per_node == "8"
+
+
 def test_the_slurm_script_is_one_and_starts_torchrun_on_each_machine() -> None:
     script = HOW_TO / "fsdp2.slurm"
     assert subprocess.run(["bash", "-n", script], check=False).returncode == 0
