@@ -180,8 +180,8 @@ def main(arguments: list[str] | None = None) -> None:
         made = {"ranks": [by_rank(recipe, options.shape, options.processes, rank) for rank in range(options.processes)]}
         made["formula"] = by_formula(recipe, options.shape, options.processes)
         print(f"{'rank':7}" + "".join(f"{name:>13}" for name in made["formula"]) + "  GiB")
-        for name, row in [*enumerate(made["ranks"]), ("formula", made["formula"])]:
-            print(f"{name:<7}" + "".join(f"{row[part]:13.2f}" for part in made["formula"]))
+        for title, row in [*enumerate(made["ranks"]), ("formula", made["formula"])]:
+            print(f"{title:<7}" + "".join(f"{row[part]:13.2f}" for part in made["formula"]))
     print(json.dumps(made))
 
 
