@@ -5,7 +5,8 @@
 
 The first form computes it without weights. A model of that shape is built on the meta device with the recipe's adapters and new
 rows, and sharded as in training, rank by rank. It counts the bytes of the shards, the peak of gathered parameters (the two
-largest of layers and embedding matrices, and the gradients of one), and the activations of `cirf run --dry-run`.
+largest of layers and embedding matrices, and the gradients of one), and the activations of `cirf run --dry-run`. The last row has
+what `cirf run --dry-run` computes from the shape alone.
 
 The second form measures it: a few updates of ``MODEL`` on the CPU by one process, by two with the whole model each, and by two
 sharded ones. It prints the peak resident memory of each process, and the losses. The last line is JSON.
@@ -33,12 +34,35 @@ _ROW = (512, 256)
 
 
 def by_rank(recipe: Any, shape: str, processes: int, rank: int) -> dict[str, float]:
-    """GiB of one process."""
+    """GiB of one process, counted."""
+    return _in_gib(counted(recipe, shape, processes, rank))
+
+
+def by_formula(recipe: Any, shape: str, processes: int) -> dict[str, float]:
+    """GiB of each process, by the formula of `cirf run --dry-run`."""
+    return _in_gib(computed(recipe, shape, processes))
+
+
+def _in_gib(held: dict[str, float]) -> dict[str, float]:
+    return {name: round(size / GIB, 2) for name, size in held.items()} | {"sum": round(sum(held.values()) / GIB, 2)}
+
+
+def computed(recipe: Any, shape: str, processes: int) -> dict[str, float]:
+    """Bytes of each process, by the formula of `cirf run --dry-run`."""
+    from cirf.fitting.cost import activations, shard_memory, sizes_of
+
+    sizes = sizes_of(shape_model.build_model(shape, "meta", "bfloat16"))
+    held = shard_memory(recipe.finetune, sizes, 2.0, processes, recipe.codebook.codes + 2)
+    return held | {"activations": activations(recipe.finetune, sizes, *_ROW, 2.0)}
+
+
+def counted(recipe: Any, shape: str, processes: int, rank: int) -> dict[str, float]:
+    """Bytes of one process, counted."""
     import torch
     from accelerate.state import AcceleratorState
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
-    from cirf.fitting.cost import activations
+    from cirf.fitting.cost import activations, most_gathered, sizes_of
     from cirf.lm.training.finetune import adapt
     from cirf.lm.training.sharding import local, shard
     from cirf.lm.training.spec import TrainingSpec
@@ -50,13 +74,17 @@ def by_rank(recipe: Any, shape: str, processes: int, rank: int) -> dict[str, flo
         try:
             base = shape_model.build_model(shape, "meta", "bfloat16")
             new = list(range(base.config.vocab_size - recipe.codebook.codes - 2, base.config.vocab_size))
+            sizes = sizes_of(base)
             model, _ = adapt(base, TrainingSpec(section, "cirf_full", new, Path(), 0))
             groups = [*base.model.layers, base.get_input_embeddings(), base.get_output_embeddings()]
             a_weight = 4 if full else 2
             parts = [
-                sum(p.numel() * (a_weight if full or not p.requires_grad else 4) for p in part.parameters()) for part in groups
+                (
+                    float(sum(p.numel() * (a_weight if full or not p.requires_grad else 4) for p in part.parameters())),
+                    float(sum(4 * p.numel() for p in part.parameters() if p.requires_grad)),
+                )
+                for part in groups
             ]
-            trained_sizes = [sum(4 * p.numel() for p in part.parameters() if p.requires_grad) for part in groups]
             shard(model, base, full, "cpu")
         finally:
             AcceleratorState._reset_state(reset_partial_state=True)
@@ -68,11 +96,8 @@ def by_rank(recipe: Any, shape: str, processes: int, rank: int) -> dict[str, flo
         if parameter.requires_grad:
             held["gradients"] += 4 * part.numel()
             held["moments"] += 8 * part.numel()
-    held["gathered"] = sum(sorted(parts)[-2:]) + max(trained_sizes)
-    config = base.config
-    sizes = {"layers": config.num_hidden_layers, "width": config.hidden_size, "inner": config.intermediate_size}
-    held["activations"] = activations(section, sizes | {"vocabulary": config.vocab_size}, *_ROW, 2.0)
-    return {name: round(size / GIB, 2) for name, size in held.items()} | {"sum": round(sum(held.values()) / GIB, 2)}
+    held["gathered"] = most_gathered(parts)
+    return held | {"activations": activations(section, sizes, *_ROW, 2.0)}
 
 
 def measured(model: str, adaptation: str, processes: int, sharded: bool, updates: int) -> list[dict[str, Any]]:
@@ -153,9 +178,10 @@ def main(arguments: list[str] | None = None) -> None:
 
         recipe = load(options.recipe)
         made = {"ranks": [by_rank(recipe, options.shape, options.processes, rank) for rank in range(options.processes)]}
-        print("rank" + "".join(f"{name:>13}" for name in made["ranks"][0]) + "  GiB")
-        for rank, row in enumerate(made["ranks"]):
-            print(f"{rank:4}" + "".join(f"{value:13.2f}" for value in row.values()))
+        made["formula"] = by_formula(recipe, options.shape, options.processes)
+        print(f"{'rank':7}" + "".join(f"{name:>13}" for name in made["formula"]) + "  GiB")
+        for title, row in [*enumerate(made["ranks"]), ("formula", made["formula"])]:
+            print(f"{title:<7}" + "".join(f"{row[part]:13.2f}" for part in made["formula"]))
     print(json.dumps(made))
 
 

@@ -51,6 +51,57 @@ def test_the_command_lists_them() -> None:
     assert "conflicts:" in tinyrun.cirf("env").out
 
 
+@pytest.mark.parametrize("metadata", ["", None, "Metadata-Version: 2.1\nName: vllm\n"])
+def test_a_package_without_a_version_is_damaged(metadata: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = conflicts()
+    (about := tmp_path / "vllm-0.32.0.dist-info").mkdir()
+    if metadata is not None:
+        (about / "METADATA").write_text(metadata)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert engines()["vllm"] == "of unknown version"
+    assert [line for line in conflicts() if line not in before] == [
+        "vllm: its metadata has no version, so it is damaged; install it again"
+    ]
+
+
+def test_a_requirement_without_a_version_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = conflicts()
+    install(tmp_path, "vllm", "0.32.0", "broken-one>=2")
+    (tmp_path / "broken_one-3.dist-info").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    (line,) = [line for line in conflicts() if line not in before]
+    assert line.startswith("broken-one: its metadata has no version")
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ('raise OSError("libcudart.so.13: cannot open shared object file\\nmore")', "libcudart.so.13: cannot open shared object"),
+        ("import nowhere_to_be_found", "No module named 'nowhere_to_be_found'"),
+        ("def broken(:", "invalid syntax"),
+        ("", "has no attribute"),
+    ],
+)
+def test_a_pytorch_that_cannot_be_imported_is_named(code: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text(code)
+    path = os.pathsep.join([str(tmp_path), tinyrun.ENVIRONMENT["PYTHONPATH"]])
+    found = tinyrun.command("env", env={"PYTHONPATH": path})
+    assert found.code == 0 and not found.err, found
+    (line,) = [line for line in found.out.splitlines() if line.startswith("  torch ") and "install it again" in line]
+    assert said in line and " cannot be imported (" in line
+    assert "unknown: torch" in found.out
+
+
+def test_packages_that_our_models_are_used_with_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("inspect_ai", "openai", "xllamacpp", "llama_cpp_python"):
+        install(tmp_path, name, "1.2")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert {name: engines()[name] for name in ("inspect-ai", "openai", "xllamacpp", "llama-cpp-python")} == {
+        "inspect-ai": "1.2", "openai": "1.2", "xllamacpp": "1.2", "llama-cpp-python": "1.2",
+    }  # fmt: skip
+
+
 # How long threads spin is bounded, unless the user decided it
 
 

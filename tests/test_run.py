@@ -16,11 +16,12 @@ import pytest
 import tinyrun
 import torch
 
-from cirf.commands.run import print_methods
+from cirf.commands.run import prepare, print_methods
 from cirf.environment import processor
 from cirf.lm.backbone import load_model, load_tokenizer
 from cirf.lm.prompt import encode
 from cirf.recipe.schema import Backbone
+from cirf.run import execute
 from cirf.store.jsonl import read_rows
 
 TRAINING = {"problems", "rationales", "segments", "results", "embeddings", "codebook-4", "traces"}
@@ -505,6 +506,56 @@ def test_a_dry_run_predicts_trainings_up_to_the_stage_asked_for(workshop: tinyru
     said = tinyrun.cirf("run", recipe, "--out", tmp_path / "run", "--dry-run", "--until", "segments")
     assert "nothing is trained" in said.out, said.out
     assert "codes for" in tinyrun.cirf("run", large, "--out", tmp_path / "run", "--dry-run", "--until", "codebook").error()
+
+
+def test_a_dry_run_for_several_processes_shards_as_the_launch_asks(
+    workshop: tinyrun.Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys: dict[str, Any] = {"methods": ["direct_sft"], "finetune__gradient_accumulation_steps": 2, "finetune__batch_size": 4}
+    recipe = workshop.recipe(tmp_path / "recipe.yaml", **keys)
+    run = ("run", recipe, "--out", tmp_path / "run")
+    monkeypatch.setattr("cirf.commands.dry_run.GIB", 1.0)  # the model is tiny
+    monkeypatch.setattr("cirf.commands.dry_run.free_memory", lambda device: 10_000)
+    one, several = (tinyrun.cirf(*run, "--dry-run", *more) for more in ((), ("--processes", "4")))
+    assert " a process" not in one.out and "idle" not in one.out
+    assert "GiB of memory a process, " in several.out
+    line = "finetune.gradient_accumulation_steps: 2 is not a multiple of the 4 processes, which idle 50% of the time"
+    assert f"warning: {line} in training; set it to 4, and finetune.batch_size to 2 for" in several.out
+    assert "WARNING: direct_sft: more memory than is free (10000.0 GiB), even with one row a forward pass" in one.out
+    assert "(2500.0 GiB for each process)" in several.out  # they share a CPU's memory
+
+    def found() -> float:
+        said = tinyrun.cirf(*run, "--dry-run", "--json", "--processes", "4")
+        return float(json.loads(said.out)["methods"]["direct_sft"]["memory_gib"])
+
+    plain = found()
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    assert found() < plain and "--processes N estimates it" in tinyrun.cirf(*run, "--dry-run").out
+    assert "GiB of memory a process, sharded over 4, " in tinyrun.cirf(*run, "--dry-run", "--processes", "4").out
+    assert "only with --dry-run" in tinyrun.cirf(*run, "--processes", "4").error()
+    latent = workshop.recipe(tmp_path / "latent.yaml", **keys | {"methods": ["coconut"]})
+    assert "sharded" in tinyrun.cirf("run", latent, "--out", tmp_path / "run", "--dry-run", "--processes", "2").error()
+    monkeypatch.setenv("WORLD_SIZE", "4")  # as torchrun sets it
+    assert "sharded over 4" in tinyrun.cirf(*run, "--dry-run").out
+    monkeypatch.setenv("RANK", "1")
+    assert tinyrun.cirf(*run, "--dry-run") == tinyrun.Said(0, "", "")
+
+
+def test_a_run_says_that_processes_will_idle(workshop: tinyrun.Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = list[str]()
+    monkeypatch.setattr("cirf.run._bring_up_to_date", lambda context, stages, say, others: None)
+    monkeypatch.setattr("cirf.run.world_size", lambda: 3)
+    recipe = workshop.recipe(
+        tmp_path / "recipe.yaml",
+        methods=["cirf_full", "direct_sft", "cot"],
+        finetune__gradient_accumulation_steps=2,
+        finetune__overrides={"cirf_full": {"gradient_accumulation_steps": 6}},
+    )
+    execute(prepare(str(recipe), [], None, tmp_path / "run", None, True), None, said.append)
+    (line,) = said
+    assert line.startswith("WARNING: finetune.gradient_accumulation_steps: 2 is not a multiple of the 3 processes")
+    execute(prepare(str(recipe), [], None, tmp_path / "run", None, True), "models/cirf_full", said.append)
+    assert len(said) == 1  # what is trained has a multiple
 
 
 def test_a_dry_run_writes_nothing(workshop: tinyrun.Workshop, tmp_path: Path) -> None:

@@ -109,12 +109,17 @@ def run(
     limit: Limit = None,
     until: Until = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Print stages, time, memory and disk; only models are fetched.")] = False,
+    processes: Annotated[
+        int | None, Option("--processes", min=1, metavar="N", help="With --dry-run: as one of N that train together.")
+    ] = None,
     trust: TrustDry = False,
     allow_env: AllowEnv = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Run a recipe from data to report; run it again to resume."""
+    if processes is not None and not dry_run:
+        raise CirfError("--processes: only with --dry-run; to run in several processes, start them with torchrun")
     look_only(trust or not dry_run)
     _share_cores(quiet)
     from cirf.commands.run import dry, prepare, run_and_report
@@ -123,7 +128,7 @@ def run(
     allow(allow_env or [])
     context = prepare(recipe, sets or [], data, out, limit, quiet)
     if dry_run:
-        dry(context, until, as_json)
+        dry(context, until, as_json, processes)
     else:
         run_and_report(context, until, as_json, (lambda line: None) if quiet else _say)
 

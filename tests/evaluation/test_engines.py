@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import socket
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import tinyrun
@@ -298,7 +301,8 @@ def test_the_answer_is_timed_from_where_the_reasoning_ends(deltas: list[tuple[st
             await asyncio.sleep(0.002)
             sent.append(time.perf_counter())
             delta = SimpleNamespace(**({"content": None} | {name: text}))
-            yield SimpleNamespace(usage=None, choices=[SimpleNamespace(delta=delta)])
+            yield SimpleNamespace(usage=None, choices=[SimpleNamespace(delta=delta, finish_reason=None)])
+        yield SimpleNamespace(usage=None, choices=[SimpleNamespace(delta=SimpleNamespace(content=None), finish_reason="stop")])
         yield SimpleNamespace(usage=SimpleNamespace(completion_tokens=len(deltas)), choices=[])
 
     async def create(**asked: Any) -> AsyncIterator[Any]:
@@ -313,3 +317,115 @@ def test_the_answer_is_timed_from_where_the_reasoning_ends(deltas: list[tuple[st
     else:
         after = [each - started for each in sent[begins + 1 : begins + 2]]
         assert timed.answer < min([*after, timed.end]) and (timed.answer == timed.first) == (begins == 0)
+
+
+TEXT: dict[str, Any] = {"choices": [{"index": 0, "delta": {"content": "12"}, "finish_reason": None}]}
+END: dict[str, Any] = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+USAGE: dict[str, Any] = {"usage": {"completion_tokens": 3, "prompt_tokens": 1, "total_tokens": 4}}
+GONE = 0
+
+
+class Streams(BaseHTTPRequestHandler):
+    """Answers in turn, and the last one again and again: the chunks of a stream, or a status with its headers."""
+
+    left: ClassVar[list[Any]]
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        found = self.left.pop(0) if len(self.left) > 1 else self.left[0]
+        if found == GONE:
+            return self.connection.shutdown(socket.SHUT_RDWR)
+        status, headers = found if isinstance(found, tuple) else (200, {"content-type": "text/event-stream"})
+        self.send_response(status)
+        for name, value in (headers | {"connection": "close"}).items():
+            self.send_header(name, value)
+        self.end_headers()
+        for chunk in found if isinstance(found, list) else ():
+            whole = {"id": "a", "object": "chat.completion.chunk", "created": 0, "model": "m", "choices": []} | chunk
+            self.wfile.write(f"data: {json.dumps(whole)}\n\n".encode())
+
+    def log_message(self, *given: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The waits before requests are sent again, which take no time."""
+    found, named = list[float](), served_latency._wait
+
+    def wait(error: Exception, usual: float) -> float:
+        found.append(named(error, usual))
+        return 0.0
+
+    monkeypatch.setattr(served_latency, "_wait", wait)
+    monkeypatch.setattr(served_latency, "WARMUP", 0)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("answers", "made"),
+    [
+        ([[TEXT, END, USAGE]], {"failed": 0, "tokens": 3.0, "retries": 0}),
+        ([[TEXT, END]], {"failed": 0, "tokens": None, "retries": 0}),  # it counts no tokens
+        ([[TEXT], [TEXT, END, USAGE]], {"failed": 0, "tokens": 3.0, "retries": 1}),  # cut, then whole
+        ([(429, {"retry-after": "7"}), [TEXT, END]], {"failed": 0, "retries": 1, "waits": [7.0]}),
+        ([(503, {}), [TEXT, END]], {"failed": 0, "retries": 1, "waits": [1.0]}),
+        ([[TEXT]], {"failed": 1, "tokens": None, "end_50_s": None, "waits": [*served_latency.WAITS]}),
+        ([(429, {})], {"failed": 1, "requests_per_s": 0.0, "waits": [*served_latency.WAITS]}),
+        ([(400, {})], {"failed": 1, "waits": []}),  # sending it again is of no use
+        ([GONE, [TEXT, END]], {"failed": 0, "retries": 1}),
+    ],
+)
+def test_cut_and_refused_requests_are_sent_again_and_then_fail(
+    answers: list[Any],
+    made: dict[str, Any],
+    waits: list[float],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr(served_latency, "asked", lambda *given: [{"prompt": "6 * 2?"}])
+    monkeypatch.setattr(Streams, "left", [*answers], raising=False)
+    out = tmp_path / "rows.jsonl"
+    with ThreadingHTTPServer(("127.0.0.1", 0), Streams) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        place = f"sft_cot=http://127.0.0.1:{server.server_port}/v1#mine"
+        monkeypatch.setattr(sys, "argv", ["benchmark", "run", "--server", place, "--concurrency", "1", "--out", str(out)])
+        served_latency.main()
+        server.shutdown()
+    said = capsys.readouterr()
+    (row,) = map(json.loads, out.read_text().splitlines())
+    assert {name: (row | {"waits": waits})[name] for name in made} == made
+    assert said.out.splitlines()[2].split()[:4] == ["sft_cot", "1", str(row["tokens"] or "-"), str(row["failed"])]
+    assert ("1 failed: " in said.err) == bool(row["failed"])
+
+
+def test_a_request_that_takes_too_long_has_failed_and_an_error_of_ours_is_none_of_the_server(waits: list[float]) -> None:
+    async def create(**asked: Any) -> Any:
+        raise errors.pop()
+
+    class Timeout(Exception):
+        pass
+
+    Timeout.__module__, Timeout.__name__ = "openai", "APITimeoutError"
+    client = SimpleNamespace(chat=SimpleNamespace(completions=SimpleNamespace(create=create)))
+    errors = [KeyError("ours"), Timeout("slow")]
+    assert asyncio.run(served_latency.finished(client, "mine", "6 * 2?", 24)) == "APITimeoutError: slow" and not waits
+    with pytest.raises(KeyError):
+        asyncio.run(served_latency.finished(client, "mine", "6 * 2?", 24))
+
+
+def test_rows_are_written_as_they_come(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    async def load(url: str, questions: Any, concurrency: int, most: int) -> dict[str, Any]:
+        if concurrency == 8:
+            raise KeyboardInterrupt
+        return {"concurrency": concurrency} | served_latency.summary([served_latency.Timed(1, 2, 3, 4)], 3.0)
+
+    monkeypatch.setattr(served_latency, "load", load)
+    monkeypatch.setattr(served_latency, "asked", lambda *given: [])
+    out = tmp_path / "rows.jsonl"
+    monkeypatch.setattr(sys, "argv", ["served_latency", "run", "--server", "a=u", "--concurrency", "1,8", "--out", str(out)])
+    with pytest.raises(KeyboardInterrupt):
+        served_latency.main()
+    (row,) = map(json.loads, out.read_text().splitlines())
+    assert (row["first_95_s"], row["answer_50_s"], row["tokens"]) == (1, 2, 4)

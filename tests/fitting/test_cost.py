@@ -13,7 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tables import each_row
 
-from cirf.fitting.cost import in_hours, in_words, operations, size_in_name, speed, training_memory, updates_of
+from cirf.fitting.cost import (
+    idle,
+    in_hours,
+    in_words,
+    operations,
+    shard_memory,
+    shares,
+    size_in_name,
+    speed,
+    training_memory,
+    updates_of,
+)
 from cirf.lm.training.spec import plan_updates
 from cirf.recipe import schema
 from cirf.recipe.schema import TOO_FEW_UPDATES, Finetune
@@ -142,3 +153,37 @@ def test_what_is_freed_is_kept_on_a_cpu_where_the_c_library_keeps_it(monkeypatch
     monkeypatch.undo()
     monkeypatch.setattr("cirf.lm.backbone.pick_device", lambda device: "cuda")
     assert summary({}, target=10) - summary({}) == pytest.approx(10 * logits)
+
+
+def test_processes_that_share_the_weights_hold_a_part_and_what_is_gathered() -> None:
+    shape = SIZES | {"inside": 800_000, "layer": 80_000, "layer_per_rank": 100, "matrices": 2}
+    full, lora = (schema.Finetune.model_validate({"adaptation": name, "lora": {"rank": 2}}) for name in ("full", "lora"))
+    found = shard_memory(full, shape, 2.0, 4)
+    assert found == {"weights": 1e6, "gradients": 1e6, "moments": 2e6, "gathered": 3 * 4 * 100_000}
+    found = shard_memory(lora, shape, 2.0, 4, new_rows=3)
+    assert found["weights"] == (2e6 + 4 * 2600) / 4 and found["gradients"] == 2600 and found["moments"] == 2 * 2600
+    assert found["gathered"] == 2 * (2 * 100_000 + 4 * 300) + 4 * 300
+    tied = shard_memory(full, shape | {"inside": 900_000, "matrices": 1}, 2.0, 4)
+    assert tied["gathered"] == 4 * (100_000 + 80_000) + 4 * 100_000
+
+
+@each_row(
+    ("passes", "batch", "processes", "said"),
+    [
+        (8, 4, 1, None),
+        (8, 4, 8, None),
+        (16, 4, 8, None),
+        (8, 4, 16, "8 is not a multiple of the 16 processes, which idle 50% of the time in training; set it to 16, and "),
+        (8, 4, 3, "8 is not a multiple of the 3 processes, which idle 11% of the time in training; set it to 9"),
+    ],
+)
+def test_processes_that_idle_are_reported(passes: int, batch: int, processes: int, said: str | None) -> None:
+    section = Finetune(gradient_accumulation_steps=passes, batch_size=batch)
+    found = idle(section, processes)
+    if said is None:
+        assert found is None
+    else:
+        assert str(found).startswith(f"finetune.gradient_accumulation_steps: {said}")
+    assert shares(section, processes) == max(1, -(-passes // processes)) / passes
+    if processes == 16:
+        assert str(found).endswith("and finetune.batch_size to 2 for as many rows an update")

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+import os
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from cirf.assets import resolve
 from cirf.cpu.memory import free_memory
+from cirf.distributed import sharded
 from cirf.endpoints.requests import asked_by, describe
 from cirf.errors import CirfError
-from cirf.fitting.cost import GIB, in_hours, operations, parameter_count, speed, training_memory, updates_of
+from cirf.fitting.cost import GIB, idle, in_hours, operations, parameter_count, shares, speed, training_memory, updates_of
 from cirf.methods import learners
 from cirf.methods.base import Method
 from cirf.rationales.collect import collect
@@ -29,15 +31,14 @@ from cirf.tasks.loading.load import load_problems
 from cirf.tasks.loading.unusable import Tolerance
 
 
-def estimate(context: Context, plans: Sequence[StagePlan]) -> dict[str, Any]:
+def estimate(context: Context, plans: Sequence[StagePlan], processes: int = 1) -> dict[str, Any]:
     """The requested stages with their state, and for each method that they train its rows, tokens, memory and disk. That is an
     upper bound: an input that is made again may be unchanged.
 
     Problems, rationales and segments are read as the run would read them, in memory; nothing is written to the run's folder.
-    Memory is that of a batch of the longest rows, by the formula of `cirf.fitting.cost`.
+    Memory is that of a batch of the longest rows, by the formula of `cirf.fitting.cost`, of each of ``processes``; time is that
+    of a process on this machine's device, without what they send each other.
     """
-    from cirf.lm.backbone import pick_device
-
     recipe = context.recipe
     stages = [{"stage": plan.name, "state": context.folder.state(plan).state} for plan in plans]
     problems = settle(load_problems(recipe.problems, recipe.seed), recipe.problems.near_duplicates)
@@ -54,8 +55,7 @@ def estimate(context: Context, plans: Sequence[StagePlan]) -> dict[str, Any]:
     to_do = Counter("/".join(name.split("/")[:2]) for name in again)
     if by_reward := _by_reward(context, [one for one in trained if to_do[f"models/{one.name}"]], problems.train):
         made["by_reward"] = by_reward
-    if (free := free_memory(pick_device(recipe.backbone.device))) is not None:
-        made["free_gib"] = round(free / GIB, 1)
+    made |= _launched(recipe, processes)
     trained = [method for method in trained if method.reward is None]
     taught = []
     if recipe.rationales.source == "teacher" and "teacher" in reached:
@@ -77,6 +77,18 @@ def estimate(context: Context, plans: Sequence[StagePlan]) -> dict[str, Any]:
     if trained:
         made["methods"], made["updates"] = {}, []
         _Trainings(context, made, to_do, _examples(context, problems.train, steps, annotated)).add(trained)
+    return made
+
+
+def _launched(recipe: Recipe, processes: int) -> dict[str, Any]:
+    """The processes that train together, whether they share the weights, and the memory that is free for each."""
+    from cirf.lm.backbone import pick_device
+
+    made: dict[str, Any] = {"processes": processes, "sharded": sharded(processes)}
+    device = pick_device(recipe.backbone.device)
+    if (free := free_memory(device)) is not None:
+        here = int(os.environ.get("LOCAL_WORLD_SIZE", processes)) if device == "cpu" else 1  # those that share its memory
+        made["free_gib"] = round(free / here / GIB, 1)
     return made
 
 
@@ -134,10 +146,10 @@ class _Trainings:
         whole = short is None or self.to_do[f"models/{name}"]  # or its short trials alone
         rows, tokens, targets = len(found), sum(map(sum, found)), sum(written for _, written in found)
         updates = updates_of(section, rows)
-        longest, longest_target = max(map(sum, found), default=0), max((written for _, written in found), default=0)
-        memory = training_memory(recipe.backbone, section, self.sizes, longest, longest_target)
+        if (line := idle(section, made["processes"])) and line not in made["warnings"]:
+            made["warnings"].append(line)
         passes = (updates.passes if whole else 0.0) + (short or 0.0) * trials
-        work = passes * operations(section, self.sizes, tokens, targets)
+        work = passes * operations(section, self.sizes, tokens, targets) * shares(section, made["processes"])
         fast = speed(recipe.backbone, section, self.sizes, tokens / max(1, rows))
         made["methods"][name] = {
             "rows": rows,
@@ -147,7 +159,8 @@ class _Trainings:
             "tokens_trained": int(tokens * updates.passes) if whole else 0,
             "target_tokens_mean": round(targets / max(1, rows), 1),
             "training_seconds": round(work / fast),
-            "memory_gib": round(memory / GIB, 1),
+            "memory_gib": self._memory(section, found),
+            "memory_gib_batch_of_one": self._memory(section.model_copy(update={"batch_size": 1}), found),
             "disk_gib": round(_disk(recipe, section, self.sizes, bool(whole)) / GIB, 1),
         }
         if whole:
@@ -159,6 +172,13 @@ class _Trainings:
         if short is not None and trials:
             number = plan_updates(rows, section, short).total if rows else 0
             made["methods"][name]["trials"] = {"number": trials, "updates": number, "tokens_trained": int(tokens * short)}
+
+    def _memory(self, section: Finetune, found: Sequence[tuple[int, int]]) -> float:
+        """GiB of each process, with rows of so many tokens of the prompt and of the target."""
+        longest, longest_target = max(map(sum, found), default=0), max((written for _, written in found), default=0)
+        shards = self.made["processes"] if self.made["sharded"] else 1
+        needed = training_memory(self.context.recipe.backbone, section, self.sizes, longest, longest_target, shards)
+        return round(needed / GIB, 1)
 
     def _measured(self, method: Method) -> list[tuple[int, int]]:
         """Tokens of the prompt and of the target of each of the method's rows, without those that training drops for their
@@ -228,6 +248,7 @@ def print_estimate(made: dict[str, Any]) -> None:
         print(f"warning: {warning}")
     for server in made.get("servers", ()):
         print(describe(Endpoint(**server)))
+    each = _a_process(made)
     for name, row in made.get("methods", {}).items():
         work = f"{row['tokens_trained']:,} tokens in {row['updates']:,} updates"
         if "trials" in row:
@@ -237,17 +258,12 @@ def print_estimate(made: dict[str, Any]) -> None:
             work = f"{work} after {trials}" if row["updates"] else trials
         print(
             f"{name}: {row['rows']:,} rows, {work}, {row['target_tokens_mean']} target tokens a row;"
-            f" about {in_hours(row['training_seconds'])} at the present load, {row['memory_gib']} GiB of memory,"
-            f" {row['disk_gib']} GiB of disk"
+            f" about {in_hours(row['training_seconds'])} at the present load, {row['memory_gib']} GiB of memory"
+            f"{each}, {row['disk_gib']} GiB of disk"
         )
     if len(trained := made.get("methods", {})) > 1:
         print(f"all {len(trained)} trainings: about {in_hours(sum(row['training_seconds'] for row in trained.values()))}")
-    large = [name for name, row in made.get("methods", {}).items() if row["memory_gib"] > made.get("free_gib", math.inf)]
-    if large:
-        print(
-            f"WARNING: {', '.join(large)}: more memory than is free ({made['free_gib']} GiB); lower finetune.batch_size and "
-            "raise finetune.gradient_accumulation_steps by the same factor"
-        )
+    _print_too_large(made)
     for name, row in made.get("by_reward", {}).items():
         answers = f"{row['answers']:,} sampled answers or more in {row['updates']:,} updates"
         taken = f"about {in_hours(row['seconds_at_cap'])} on this machine if each has {row['cap']} tokens, the most"
@@ -265,3 +281,24 @@ def print_estimate(made: dict[str, Any]) -> None:
         print("nothing is left to train" if trains else "nothing is trained")
     for name in made.get("prepared", ()):
         print(f"{name}: its training rows come from the stage prepared/{name}; their number is not known yet")
+
+
+def _a_process(made: dict[str, Any]) -> str:
+    """What follows a number of GiB where several processes train together."""
+    if made.get("processes", 1) == 1:
+        return ""
+    return f" a process, sharded over {made['processes']}" if made["sharded"] else " a process"
+
+
+def _print_too_large(made: dict[str, Any]) -> None:
+    """Warnings of trainings that need more memory than is free, with what to do: smaller batches, if those would fit."""
+    free, methods = made.get("free_gib", math.inf), made.get("methods", {})
+    large = [name for name, row in methods.items() if row["memory_gib"] > free]
+    never = [name for name in large if methods[name]["memory_gib_batch_of_one"] > free]
+    lower = "; lower finetune.batch_size and raise finetune.gradient_accumulation_steps by the same factor"
+    shard = ", even with one row a forward pass; train a smaller model, or shard this one over "
+    shard += "more GPUs" if made.get("sharded") else "several GPUs (ACCELERATE_USE_FSDP=true; --processes N estimates it)"
+    for names, advice in (([name for name in large if name not in never], lower), (never, shard)):
+        if names:
+            each = " for each process" if made["processes"] > 1 else ""
+            print(f"WARNING: {', '.join(names)}: more memory than is free ({free} GiB{each}){advice}")

@@ -15,7 +15,7 @@ from cirf.assets.hub_rows import pinned
 from cirf.codebook.functions import functions_of
 from cirf.commands.dry_run import estimate, print_estimate
 from cirf.commands.show import status, up_to_date
-from cirf.distributed import is_main
+from cirf.distributed import is_main, world_size
 from cirf.errors import CirfError
 from cirf.evaluation.protocols import by_protocol
 from cirf.export.archive import find, readable
@@ -351,10 +351,13 @@ def _by_majority(voting: Mapping[str, Any]) -> str:
     return f"{voting['method']}: {', '.join(points)}{other}"
 
 
-def dry(context: Context, until: str | None, as_json: bool) -> None:
+def dry(context: Context, until: str | None, as_json: bool, processes: int | None = None) -> None:
+    """Print what a run would do, if given as one of so many processes; of those that are there only the main one prints."""
     stages = asked_for(context, until)
-    check_backbone(context, stages)
-    made = estimate(context, stages)
+    if not is_main():
+        return
+    check_backbone(context, stages, processes)
+    made = estimate(context, stages, processes or world_size())
     if as_json:
         print(json.dumps(made, indent=2, ensure_ascii=False))
     else:

@@ -13,7 +13,7 @@ import math
 import platform
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -64,6 +64,27 @@ def _advice(section: Finetune) -> str:
     return ", or ".join(steps)
 
 
+def shares(section: Finetune, processes: int) -> float:
+    """The time of an update by so many processes, which share its passes, relative to that of one process."""
+    passes = section.gradient_accumulation_steps
+    return math.ceil(passes / processes) / passes
+
+
+def idle(section: Finetune, processes: int) -> str | None:
+    """A sentence where the passes of an update do not come out even among so many processes: the share of their time in which
+    they wait, and the next number that does."""
+    passes = section.gradient_accumulation_steps
+    if passes % processes == 0:
+        return None
+    even = math.ceil(passes / processes) * processes
+    rows = section.batch_size * passes
+    smaller = f", and finetune.batch_size to {rows // even} for as many rows an update" if rows % even == 0 else ""
+    return (
+        f"finetune.gradient_accumulation_steps: {passes} is not a multiple of the {processes} processes, which idle "
+        f"{1 - passes / even:.0%} of the time in training; set it to {even}{smaller}"
+    )
+
+
 _SIZE = re.compile(r"(?<![\d.])(\d{1,4}(?:\.\d{1,3})?)\s?([bm])(?![a-z])", re.IGNORECASE)
 
 
@@ -104,7 +125,7 @@ class Room:
 
 
 def parameter_count(source: str | Path, recipe: Recipe) -> dict[str, int]:
-    """Parameters of a model (all, and those ``inside``, without embeddings), its layers and widths, by its configuration."""
+    """The `sizes_of` a model, by its configuration."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -115,19 +136,47 @@ def parameter_count(source: str | Path, recipe: Recipe) -> dict[str, int]:
     with torch.device("meta"):
         build: Any = AutoModelForCausalLM.from_config
         model = build(config, trust_remote_code=may_run(recipe.backbone.trust_remote_code))
-    linear = sum(
-        module.in_features + module.out_features
-        for name, module in model.named_modules()
-        if isinstance(module, torch.nn.Linear) and "lm_head" not in name
-    )
-    text = config.get_text_config()
+    return sizes_of(model)
+
+
+def sizes_of(model: Any) -> dict[str, int]:
+    """Parameters of a model: all, those ``inside``, without embeddings, and those of the largest ``layer``; of an adapter of rank
+    one, of all layers and of the largest; its layers, widths and embedding ``matrices``, one where they are tied."""
+    text = model.config.get_text_config()
     count = sum(parameter.numel() for parameter in model.parameters())
     ends = (model.get_input_embeddings(), model.get_output_embeddings())
-    words = {id(part.weight): part.weight.numel() for part in ends if part is not None}  # one where they are tied
+    words = {id(part.weight): part.weight.numel() for part in ends if part is not None}
+    kinds = set(model._no_split_modules or ())
+    layers = [module for module in model.modules() if type(module).__name__ in kinds]
+    largest = max(layers, key=_held, default=None)
     inner = getattr(text, "intermediate_size", None) or 4 * text.hidden_size  # a list where layers are of several widths
     shape = {"layers": text.num_hidden_layers, "width": text.hidden_size, "vocabulary": text.vocab_size}
     shape["inner"] = max(inner) if isinstance(inner, (list, tuple)) else inner
-    return {"parameters": count, "inside": count - sum(words.values()), "lora_per_rank": linear} | shape
+    inside, adapted = count - sum(words.values()), _adapted(model)
+    layer = (
+        {"layer": inside, "layer_per_rank": adapted}
+        if largest is None
+        else {
+            "layer": _held(largest),
+            "layer_per_rank": _adapted(largest),
+        }
+    )
+    return {"parameters": count, "inside": inside, "lora_per_rank": adapted, "matrices": len(words)} | layer | shape
+
+
+def _held(module: Any) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def _adapted(module: Any) -> int:
+    """Weights of an adapter of rank one on every linear layer but the head."""
+    import torch
+
+    return sum(
+        part.in_features + part.out_features
+        for name, part in module.named_modules()
+        if isinstance(part, torch.nn.Linear) and "lm_head" not in name
+    )
 
 
 _KEPT = 3.0
@@ -145,18 +194,44 @@ def _computed(backbone: Backbone, section: Finetune) -> tuple[str, str, bool]:
     return device, computed_in(backbone.dtype, device), cast
 
 
-def training_memory(backbone: Backbone, section: Finetune, sizes: Mapping[str, int], longest: int, longest_target: int) -> float:
+def training_memory(
+    backbone: Backbone, section: Finetune, sizes: Mapping[str, int], longest: int, longest_target: int, shards: int = 1
+) -> float:
     """Bytes of weights, gradients, Adam's two moments and a batch of rows of ``longest`` tokens, ``longest_target`` of them
-    targets. ``sizes``: see `parameter_count`."""
+    targets; of each process where so many share the weights. ``sizes``: see `sizes_of`."""
     device, own, cast = _computed(backbone, section)
     narrow = cast or (section.adaptation == "lora" and own != "float32")
     passing = activations(section, sizes, longest, longest_target, 2.0 if narrow else 4.0)
     if device == "cpu" and platform.libc_ver()[0] == "glibc":
         passing *= _KEPT
+    held = 4.0 if own == "float32" else 2.0
+    if shards > 1:
+        return sum(shard_memory(section, sizes, held, shards).values()) + passing
     if section.adaptation == "full":
         return (16.0 + (2.0 if narrow else 0.0)) * sizes["parameters"] + passing
-    held = 4.0 if own == "float32" else 2.0
     return held * sizes["parameters"] + 16.0 * sizes["lora_per_rank"] * section.lora.rank + passing
+
+
+def shard_memory(
+    section: Finetune, sizes: Mapping[str, int], a_weight: float, shards: int, new_rows: int = 0
+) -> dict[str, float]:
+    """Bytes of each process of a training that shares its weights: its part of weights, gradients and moments, and what is
+    gathered at once. ``a_weight``: bytes of a frozen weight; trained ones have four. ``new_rows``: of each embedding matrix,
+    trained next to adapters."""
+    full, rank, rows = section.adaptation == "full", section.lora.rank, sizes["width"] * new_rows
+    trained = sizes["parameters"] if full else sizes["lora_per_rank"] * rank + sizes["matrices"] * rows
+    words = (sizes["parameters"] - sizes["inside"]) // max(1, sizes["matrices"])
+    whole = [(sizes["layer"], sizes["layer_per_rank"] * rank)] * min(2, sizes["layers"]) + [(words, rows)] * sizes["matrices"]
+    parts = [(4.0 * held, 4.0 * held) if full else (a_weight * held + 4.0 * added, 4.0 * added) for held, added in whole]
+    frozen = 0.0 if full else a_weight * sizes["parameters"]
+    divided = {"weights": frozen + 4.0 * trained, "gradients": 4.0 * trained, "moments": 8.0 * trained}
+    return {name: size / shards for name, size in divided.items()} | {"gathered": most_gathered(parts)}
+
+
+def most_gathered(parts: Sequence[tuple[float, float]]) -> float:
+    """The most bytes that sharded training gathers at once: two of the ``parts`` (layers and embedding matrices), one of them
+    while the other computes, and the gradients of one. Each is given by its bytes of weights, and of gradients."""
+    return sum(sorted(weights for weights, _ in parts)[-2:]) + max((gradients for _, gradients in parts), default=0.0)
 
 
 def activations(section: Finetune, sizes: Mapping[str, int], longest: int, longest_target: int, a_number: float) -> float:
@@ -178,7 +253,7 @@ _LEAST_ROWS, _MOST_ROWS, _PRODUCT = 64, 4096, 2**32
 
 
 def operations(section: Finetune, sizes: Mapping[str, int], tokens: float, target_tokens: float) -> float:
-    """Floating-point operations of training on ``tokens``, ``target_tokens`` of them targets. ``sizes``: see `parameter_count`.
+    """Floating-point operations of training on ``tokens``, ``target_tokens`` of them targets. ``sizes``: see `sizes_of`.
 
     A weight costs two for a token going forward and two for the gradient of its input; two more for its own gradient where it is
     trained. The head's weights are used for targets alone. Adapters and attention are small compared with these and left out.

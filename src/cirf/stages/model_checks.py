@@ -25,9 +25,9 @@ _UNPACKED = ("fp8", "mxfp4")
 """Quantised weights that transformers loads as plain ones where no kernel computes with them."""
 
 
-def check_backbone(context: Context, stages: Sequence[StagePlan]) -> None:
+def check_backbone(context: Context, stages: Sequence[StagePlan], processes: int | None = None) -> None:
     """``CirfError`` where the backbone is not what the recipe says, or another model that a method of these stages reads is not
-    there: checked by their configurations, before hours of work."""
+    there: checked by their configurations, before hours of work. ``processes``: those that will train, if not those of now."""
     from cirf.lm.backbone import (
         check_architecture,
         check_causal,
@@ -57,11 +57,11 @@ def check_backbone(context: Context, stages: Sequence[StagePlan]) -> None:
     like = context.recipe.vocabulary.init_from_token
     if like is not None and any(method.functional for method in learners(context.recipe)):
         single(tokenizer, like)
-    _check_trainings(context, stages, source, config)
+    _check_trainings(context, stages, source, config, sharded(processes))
 
 
-def _check_trainings(context: Context, stages: Sequence[StagePlan], source: str | Path, config: Any) -> None:
-    """``CirfError`` where a method that is still to be trained cannot be trained with this backbone."""
+def _check_trainings(context: Context, stages: Sequence[StagePlan], source: str | Path, config: Any, in_parts: bool) -> None:
+    """``CirfError`` where a method that is still to be trained cannot be trained with this backbone, or ``in_parts``: sharded."""
     from cirf.lm.adapters import check_adapters
     from cirf.lm.backbone import load_model
     from cirf.methods.latent.loop import check_vectors
@@ -76,7 +76,7 @@ def _check_trainings(context: Context, stages: Sequence[StagePlan], source: str 
     packed = (getattr(config, "quantization_config", None) or {}).get("quant_method")
     if methods and packed and packed not in _UNPACKED:
         raise CirfError(f"backbone.model: {source} has quantised weights ({packed}); train the model that they were made from")
-    if sharded() and methods:
+    if in_parts and methods:
         _check_sharded(methods)
     adapters = {}
     for method in methods:
