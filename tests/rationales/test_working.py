@@ -355,6 +355,8 @@ STEPS_UNITS = [
     ("7", "Of the 7 boys 3 go: 7 - 3 = 4, and 7 stay in all.", "7 stay"),
     ("7", "There are 7 in the box.", "7"),
     ("5", "They walk 5 miles per hour.", "5 miles"),
+    ("24", "So the speed is 48 / 2 = 24 km/h.", "24 km/h"),
+    ("8", "It gains 2 * 4 = 8 m/s² in all.", "8 m/s²"),
     ("1200", "That makes 1,200 pages.", "1200 pages"),
     ("0.5", "Each gets 1/2 of it, 1/2 cup.", "0.5 cup"),
     ("9", "The step says something else.", "9"),

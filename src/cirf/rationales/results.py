@@ -222,7 +222,7 @@ _NOUN = re.compile(
     r"""\s?(?!(?:a|an|the|this|that|these|those|there|i|he|she|it|we|they|his|her|its|their|him|them|in|on|at|of|per|for|from|to
     |by|with|as|into|over|under|about|up|down|off|out|back|before|after|until|since|while|when|where|which|who|because|and|or
     |but|if|so|than|then|is|are|was|were|be|will|would|can|could|has|have|had|do|does|did|not|also|only|just|both|all|each
-    |every|altogether|together|total|left|remaining|times|plus|minus|divided)(?![a-z'-]))([a-z][a-z'-]*)""",
+    |every|altogether|together|total|left|remaining|times|plus|minus|divided)(?![a-z'-]))([a-z][a-z'-]*(?:/[a-z]+)?[²³]?)""",
     re.X,
 )
 _COMPARES = frozenset(("more", "fewer", "less"))
