@@ -185,6 +185,51 @@ def test_a_trace_without_its_closing_delimiter_is_read_as_here(finished: Path, t
         assert row["well_formed"] is bool(content) and row["parsed"] == (content or "7")
 
 
+def whole(content: str | None, reasoning: str | None = None, finish: str = "stop") -> bytes:
+    """The body of an answer."""
+    message = {"role": "assistant", "content": content, "reasoning": reasoning}
+    usage = {"prompt_tokens": 3, "completion_tokens": 4}
+    return json.dumps({"choices": [{"message": message, "finish_reason": finish}], "usage": usage}).encode()
+
+
+@pytest.mark.parametrize("apart", [True, False], ids=["apart", "in the text"])
+def test_thoughts_are_kept_and_hold_no_answer_wherever_a_server_puts_them(finished: Path, tmp_path: Path, apart: bool) -> None:
+    faulty = tinyrun.faulty()
+    server, said, kept = faulty.Server(lambda body: ""), {}, {}
+    bodies = {"answered": ("The answer is 999.", "The answer is 7.", "stop"), "cut": ("Maybe it is 7. Wait", None, "length")}
+    with faulty.serve(server):
+        for name, (thought, content, finish) in bodies.items():
+            closed = f"</think>{content}" if content else ""
+            server.raw = whole(content, thought, finish) if apart else whole(f"<think>{thought}{closed}", None, finish)
+            made = tinyrun.cirf(
+                "evaluate", finished, "--method", "cot", "--limit", "1", "--out", tmp_path / name, "--votes", "1", *VOTING,
+                "--set", endpoints("cot", server.url),
+            )  # fmt: skip
+            assert made.code == 0, made.err
+            assert "reasoning without content" not in made.err  # none, or truncated
+            said[name], kept[name] = tinyrun.cirf("show", tmp_path / name).out, rows(tmp_path / name, "cot")[0]
+            (vote,) = read_rows(tmp_path / name / "votes" / "cot" / "sums.jsonl")[0]["votes"]
+            assert vote["parsed"] == kept[name]["parsed"] and vote["output"].startswith("<think>")
+            assert thought in said[name] and thought in kept[name]["trace"]
+    assert kept["answered"]["parsed"] == "7" and kept["cut"]["parsed"] is None and kept["cut"]["truncated"]
+
+
+@pytest.mark.parametrize(("method", "warns"), [("cot", True), ("direct_sft", True), ("cirf_full", False)])
+def test_a_method_whose_answers_are_reasoning_alone_is_named(finished: Path, tmp_path: Path, method: str, warns: bool) -> None:
+    """The parser of the server is one for functional tokens, whose traces without an answer are read."""
+    faulty = tinyrun.faulty()
+    server = faulty.Server(lambda body: "")
+    server.raw = whole("", "3 + 4 = 7\n#### 7")
+    with faulty.serve(server):
+        said = tinyrun.cirf(
+            "evaluate", finished, "--method", method, "--out", tmp_path / "out", "--votes", "2", *VOTING,
+            "--set", f"evaluate.voting.method={method}", "--set", endpoints(method, server.url),
+        )  # fmt: skip
+    assert said.code == 0, said.err
+    for line in ("4 of 4 answers are reasoning without content", "6 of 6 votes are reasoning without content"):
+        assert (line in said.err) is warns and said.err.count("--reasoning-parser") == 2 * warns
+
+
 def test_a_server_is_not_asked_again_for_what_its_answers_do_not_depend_on(finished: Path, tmp_path: Path) -> None:
     faulty = tinyrun.faulty()
     with faulty.serve(faulty.Server(lambda body: "7")) as server:

@@ -44,8 +44,8 @@ def asker(
 
     Answers are kept in ``log``: a stopped evaluation requests only missing ones. A question that the server refuses,
     or does not answer after all retries, has an empty output, up to the share ``section.max_unanswered_share`` of the turns.
-    ``closing``: the delimiter by which the reasoning and the answer, which servers return apart, are joined again; ``None``: a
-    server's reasoning is not part of the output.
+    ``closing``: the delimiter by which the reasoning and the answer, which servers return apart, are joined again; ``None``: the
+    reasoning is thoughts, which begin the output as ``<think>...</think>``.
 
     ``CirfError``: as `cirf.endpoints.fleet.ask` does, for too many questions without an answer, or where a server does not count
     tokens.
@@ -61,11 +61,7 @@ def asker(
     def output(answer: Answer) -> ServedOutput:
         if answer.tokens is None:
             raise CirfError(f"{endpoint.url}: its answers have no token count (usage.completion_tokens)")
-        text = answer.text
-        if closing is not None and answer.reasoning:
-            # Reasoning without content is a trace without its closing delimiter. A closed one without an answer looks the same.
-            text = answer.reasoning + (closing + text if text else "")
-        return ServedOutput(text, answer.tokens, answer.finish == "length")
+        return ServedOutput(_joined(answer, closing), answer.tokens, answer.finish == "length")
 
     def generate(turns: Sequence[str], cap: int, run: int | Sequence[int]) -> list[ServedOutput]:
         numbers = [run] * len(turns) if isinstance(run, int) else run
@@ -81,6 +77,14 @@ def asker(
         return [failed.get(each.key) or output(answers[each.key]) for each in requests]
 
     return generate
+
+
+def _joined(answer: Answer, closing: str | None) -> str:
+    """The whole output. Reasoning without content has no closing delimiter; a closed one without an answer looks the same."""
+    if not answer.reasoning:
+        return answer.text
+    start, end = ("<think>", "</think>\n\n") if closing is None else ("", closing)
+    return start + answer.reasoning + (end + answer.text if answer.text else "")
 
 
 LONGEST = 8192

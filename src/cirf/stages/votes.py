@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cirf.errors import CirfError
-from cirf.evaluation.harness import Output, Row, hide, judge, read
+from cirf.evaluation.harness import Output, Row, hide, judge, reading
 from cirf.methods import get
 from cirf.progress import Progress
 from cirf.recipe.schema import Evaluate, Recipe
@@ -186,19 +186,21 @@ class VoteSource:
     def cap(self, name: str) -> int:
         return self.method.budget(self.tasks[name], self.section)
 
-    def read(self, name: str, problem: Problem, outputs: Sequence[Output]) -> list[Row]:
+    def read(self, name: str, problem: Problem, outputs: Sequence[Output], rendered: str = "") -> list[Row]:
+        """The votes that outputs are; ``rendered`` is their rendered prompt, where it is known."""
         task = self.tasks[name]
         found = []
         for output in outputs:
-            parsed, correct = judge(read(self.method, output)[1], problem, task)
+            parsed, correct = judge(reading(self.method, output, rendered).answer, problem, task)
             row = {"output": output.text, "parsed": parsed, "correct": correct}
             failed = {"failed": why} if (why := getattr(output, "failed", "")) else {}
             found.append(row | {"tokens": output.tokens, "truncated": output.truncated} | failed)
         return found
 
-    def row(self, name: str, problem: Problem, prompt: str, outputs: Sequence[Output]) -> Row:
+    def row(self, name: str, problem: Problem, prompt: str, outputs: Sequence[Output], rendered: str = "") -> Row:
         """A question with its votes."""
-        return {"id": problem.id, "prompt": prompt, "gold": problem.answer, "votes": self.read(name, problem, outputs)}
+        votes = self.read(name, problem, outputs, rendered)
+        return {"id": problem.id, "prompt": prompt, "gold": problem.answer, "votes": votes}
 
 
 def request_votes(
@@ -207,19 +209,22 @@ def request_votes(
     test: Mapping[str, Sequence[Problem]],
     count: int,
     work: Path,
-) -> int:
+) -> list[str]:
     """``count`` votes on every problem into ``work/<task>.jsonl``, by a server's ``generate`` (`cirf.evaluation.engines.asker`),
-    which keeps what is answered; returns how many votes the server failed to give, which count as unparsed."""
-    failed = 0
+    which keeps what is answered; returns warnings of votes that the server failed to give or that are thoughts alone, which
+    count as unparsed."""
+    votes: list[Row] = []
     for name, problems in test.items():
         prompts = [asked.prompt(name, problem) for problem in problems]
         turns = [prompt for prompt in prompts for _ in range(count)]
         outputs = generate(turns, asked.cap(name), [*range(count)] * len(prompts))
         each = [outputs[start : start + count] for start in range(0, len(outputs), count)]
         rows = [asked.row(name, *given) for given in zip(problems, prompts, each, strict=True)]
-        failed += sum("failed" in vote for row in rows for vote in row["votes"])
+        votes += [vote for row in rows for vote in row["votes"]]
         write_rows(work / f"{name}.jsonl", rows)
-    return failed
+    failed = sum("failed" in vote for vote in votes)
+    warnings = [f"WARNING: {failed:,} votes were not given by the server and count as unparsed"] if failed else []
+    return [*warnings, *scores.without_content(asked.method, votes, "votes")]
 
 
 def draw_votes(
@@ -292,9 +297,7 @@ def drawing(context: Context, name: str, answering: StagePlan | str | None, work
         server = scores.server_of(recipe.evaluate, name)
         log = context.asked(f"served-votes-{name}-{hash_json(server)[:8]}")  # for another may serve other weights by that name
         generate = scores.served(context, method, sampling, log, context.progress)
-        failed = request_votes(vote_source, generate, test, max(section.votes), work)
-        warning = [f"WARNING: {failed:,} votes were not given by the server and count as unparsed"] if failed else []
-        notes = [f"answered by {server}", *warning]
+        notes = [f"answered by {server}", *request_votes(vote_source, generate, test, max(section.votes), work)]
         return {"rows": sum(map(len, test.values())), "notes": notes}
     how = keys.drawn(recipe, method) | {
         "model": answering if isinstance(answering, str) else context.folder.content(answering.name)
