@@ -18,6 +18,8 @@ import yaml
 from benchmarks import served_latency
 from tables import each_row
 
+from cirf.errors import CirfError
+from cirf.evaluation.engines import check_vllm
 from cirf.serving.model import load_served
 from cirf.store.jsonl import read_rows
 
@@ -130,6 +132,62 @@ def test_vllm_that_is_not_installed_is_named(finished: Path, tmp_path: Path, mon
     assert said.code == 2 and "evaluate.engine: vllm is not installed" in said.err and "Traceback" not in said.err
 
 
+NEEDS = {
+    "vLLM": (["evaluate.engine=vllm"], "evaluate.engine: vllm is not installed"),
+    "key": (
+        ["evaluate.endpoints={cot: {url: 'https://example.com/v1', model: m, api_key_env: BIG_API_KEY}}"],
+        "BIG_API_KEY is not set",
+    ),
+    "vectors": (
+        ["methods=[cirf_full, codi]", "evaluate.endpoints={codi: {url: 'http://localhost:1/v1', model: m}}"],
+        "evaluate.endpoints.codi: a server cannot compute the vectors",
+    ),
+}
+
+
+@pytest.mark.parametrize("needs", NEEDS)
+def test_what_answers_need_is_checked_before_any_work(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, needs: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "vllm", None)
+    monkeypatch.delenv("BIG_API_KEY", raising=False)
+    keys, message = NEEDS[needs]
+    sets = [part for key in keys for part in ("--set", key)]
+    command = ("run", finished.parent / "recipe.yaml", "--out", tmp_path / "out", *sets)
+    for more in ((), ("--dry-run",)):
+        said = tinyrun.cirf(*command, *more)
+        assert said.code == 2 and message in said.err and not (tmp_path / "out" / "problems").exists(), more
+    trained = tinyrun.cirf(
+        "run", finished.parent / "recipe.yaml", "--out", tmp_path / "out", *sets, "--until", "models", "--dry-run"
+    )
+    assert trained.code == 0, "what trains alone needs none of them"
+
+
+def test_vllm_is_no_one_of_several_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    check_vllm()
+    monkeypatch.setattr("cirf.evaluation.engines.world_size", lambda: 2)
+    with pytest.raises(CirfError, match="start `cirf run` as one process"):
+        check_vllm()
+
+
+def test_an_endpoint_may_have_its_own_cap_and_patience(finished: Path, tmp_path: Path) -> None:
+    faulty = tinyrun.faulty()
+    server = faulty.Server(lambda body: "The answer is 7.")
+    asking = ("evaluate", finished, "--method", "cot", "--limit", "1")
+    given = [({}, "null"), *[({"max_new_tokens": cap}, "null") for cap in (4000, 4000, 5000)], ({"max_new_tokens": 5000}, "900")]
+    with faulty.serve(server):
+        for own, budget in given:
+            keys = ("--set", endpoints("cot", server.url, **own), "--set", f"evaluate.max_completion_tokens={budget}")
+            said = tinyrun.cirf(*asking, "--out", tmp_path / "out", *keys)
+            assert said.code == 0, said.err
+        assert [body["max_tokens"] for body in server.asked] == [8, 4000, 5000, 900]  # an equal cap is asked for once
+        server.share, server.faults = 1.0, ("timeout",)
+        hasty = endpoints("cot", server.url, timeout=0.1, max_retries=1)
+        said = tinyrun.cirf(*asking, "--out", tmp_path / "hasty", "--set", hasty)
+    assert said.code == 2 and "no answer in time" in said.err and len(server.asked) == 4 + 2
+
+
 def endpoints(method: str, url: str, **more: Any) -> str:
     return f"evaluate.endpoints={json.dumps({method: {'url': url, 'model': 'large', **more}})}"
 
@@ -139,6 +197,7 @@ def test_servers_of_evaluations_are_named_and_their_keys_checked_before_any_work
 ) -> None:
     recipe = finished.parent / "recipe.yaml"
     named = endpoints("cot", "https://example.com/v1", api_key_env="BIG_API_KEY")
+    monkeypatch.setenv("BIG_API_KEY", "sesame-opens")
     said = tinyrun.cirf("run", recipe, "--out", tmp_path / "out", "--dry-run", "--set", named)
     assert said.code == 0 and "https://example.com/v1: requests for large, with the API key in BIG_API_KEY" in said.out
     for command in (("run", recipe), ("evaluate", finished)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib.util
 import os
 import pickle
 import tempfile
@@ -43,7 +44,8 @@ def asker(
     gives one output a turn, in order.
 
     Answers are kept in ``log``: a stopped evaluation requests only missing ones. A question that the server refuses,
-    or does not answer after all retries, has an empty output, up to the share ``section.max_unanswered_share`` of the turns.
+    or does not answer after all retries, has an empty output, up to the share ``section.max_unanswered_share`` of the turns. An
+    endpoint's own cap replaces the given one.
     ``closing``: the delimiter by which the reasoning and the answer, which servers return apart, are joined again; ``None``: the
     reasoning is thoughts, which begin the output as ``<think>...</think>``.
 
@@ -51,7 +53,8 @@ def asker(
     tokens.
     """
     endpoint, said = section.endpoints[name], set[str]()
-    asked = schema.RequestSettings(endpoints=(endpoint,), unanswered="drop")
+    patience = {"max_retries": endpoint.max_retries, "timeout": endpoint.timeout}
+    asked, own_cap = schema.RequestSettings(endpoints=(endpoint,), unanswered="drop", **patience), section.served_cap(name)
 
     def request(turn: str, cap: int, run: int) -> Request:
         own = hashlib.sha256(f"{seed}/{run}/{turn}".encode()).digest()
@@ -65,7 +68,7 @@ def asker(
 
     def generate(turns: Sequence[str], cap: int, run: int | Sequence[int]) -> list[ServedOutput]:
         numbers = [run] * len(turns) if isinstance(run, int) else run
-        requests = [request(turn, cap, number) for turn, number in zip(turns, numbers, strict=True)]
+        requests = [request(turn, own_cap or cap, number) for turn, number in zip(turns, numbers, strict=True)]
         answers, refused = ask(requests, asked, log, progress, f"{name} at {endpoint.url}", said)
         if sum(each.key in refused for each in requests) > section.max_unanswered_share * len(requests):
             raise CirfError(
@@ -91,6 +94,14 @@ LONGEST = 8192
 """Most tokens of a prompt and its answer, unless the model has fewer: vLLM keeps memory for one sequence of this length."""
 
 
+def check_vllm() -> None:
+    """``CirfError`` where vLLM is not installed, or this is one of several processes; vLLM is not imported."""
+    if importlib.util.find_spec("vllm") is None:
+        raise CirfError("evaluate.engine: vllm is not installed; pip install 'cirf[vllm]', or use evaluate.engine: transformers")
+    if world_size() > 1:
+        raise CirfError("evaluate.engine: vllm divides the work itself; start `cirf run` as one process")
+
+
 class VllmEngine:
     """A saved model in vLLM. Its outputs are those of `cirf.lm.decoding.generate.generate`, except where two tokens are as likely
     but for rounding."""
@@ -100,17 +111,16 @@ class VllmEngine:
         steer the answers (`cirf.evaluation.vllm_steering`). Raises ``CirfError`` where vLLM is not installed, or cannot load
         the model."""
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+        check_vllm()
         try:
             import vllm
         except ImportError as error:
-            raise CirfError(f"evaluate.engine: vllm is not installed ({error}); pip install 'cirf[vllm]'") from None
+            raise CirfError(f"evaluate.engine: vllm cannot be imported ({error}); pip install 'cirf[vllm]'") from None
         from transformers import AutoConfig
 
         own_code = may_run(section.trust_remote_code)
         config = AutoConfig.from_pretrained(source, trust_remote_code=own_code)
         length = min(LONGEST, getattr(config.get_text_config(), "max_position_embeddings", None) or LONGEST)
-        if world_size() > 1:
-            raise CirfError("evaluate.engine: vllm divides the work itself; start `cirf run` as one process")
         self._length = length
         self.version = f"vLLM {vllm.__version__}"
         self._sampling = vllm.SamplingParams

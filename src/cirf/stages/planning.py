@@ -267,7 +267,8 @@ class Planner:
             counted["alone"] = StagePart(
                 self.stages[f"evaluation/{other}"], tuple(f"{task}.jsonl" for task in self.context.tasks)
             )
-        how = {"voting": section.model_dump(include={"votes", "problems"}) | {"against": other}} | self.rules
+        by = {key: value for key, value in drawn["evaluate"].items() if key in ("engine", "endpoint")}
+        how = {"voting": section.model_dump(include={"votes", "problems"}) | {"against": other}} | by | self.rules
         self._add(f"voting/{name}", how, counted, votes.voting, name, version=3)
 
     def _judging(self, methods: Sequence[Method]) -> dict[str, Any]:

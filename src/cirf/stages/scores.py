@@ -140,6 +140,11 @@ def server_of(section: Evaluate, name: str) -> str:
     return f"{section.endpoints[name].model} at {section.endpoints[name].url}"
 
 
+def vllm_name(context: Context, running: VllmEngine) -> str:
+    """The engine and its number format."""
+    return f"{running.version}, {context.recipe.backbone.dtype}"
+
+
 @contextlib.contextmanager
 def vllm_of(context: Context, method: Method, section: Evaluate) -> Iterator[VllmEngine | None]:
     """vLLM with a method's model while the context lasts; ``None`` where ``section`` does not ask for it, or it cannot decode the
@@ -168,7 +173,7 @@ def _generating(
     from cirf.lm import backbone
     from cirf.lm.decoding import generate as decode
 
-    recipe, name = context.recipe, method.name
+    name = method.name
     if name in section.endpoints:
         yield served(context, method, section, RowLog(asked), progress), str, server_of(section, name)
         return
@@ -180,7 +185,7 @@ def _generating(
                 return running.generate(prompts, cap, section.temperature, section.top_p, context.run_seed(run))
 
             render = partial(backbone.prompt_text, tokenizer_for(context, name))
-            yield by_vllm, render, f"{running.version}, {recipe.backbone.dtype}"
+            yield by_vllm, render, vllm_name(context, running)
             return
     model, tokenizer = load_for(context, name)
     prefixes = beginnings(method, context.tasks, model, tokenizer, source_of(context, name))
