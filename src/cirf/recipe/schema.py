@@ -475,7 +475,7 @@ class Evaluate(Section):
     sampled: SampledAnswers = key(SampledAnswers(), "Where the evaluation is greedy: additional sampled runs, reported on their own.")
     voting: Voting = key(Voting(), "Answers by majority.")
     probes: Probes = key(Probes(), "Perturbations of a method's vectors or functional tokens, to test whether answers depend on them. Always greedy.")
-    batch_size: Positive = key(32, "Problems decoded at once; accuracy only, never latency. With engine vllm, 512 or more keep a GPU busy.", unit="problems")
+    batch_size: Positive = key(32, "Problems decoded at once; accuracy only, never latency. With engine vllm, 512 or more keep a GPU busy, and votes are drawn on as many problems at once.", unit="problems")
     engine: Literal["transformers", "vllm"] = key("transformers", "The engine of evaluations, votes and the samples of cirf_self; never of latency. vllm: vLLM in this process (pip install 'cirf[vllm]'). Methods that reason in vectors are always decoded by transformers; the report names the engine of each method.")
     endpoints: dict[str, AnsweringEndpoint] = key({}, "OpenAI-compatible servers that answer for methods, by the name in tables: {cot_70b: {url: 'http://localhost:8000/v1', model: served-name}}. Evaluations and votes only: such methods are not timed or probed.")
     max_unanswered_share: Fraction = key(0.05, "Largest share of a task's questions that a server of endpoints may refuse, or not answer after all retries. They count as wrong and unparsed, and their rows say why; above it the evaluation stops. The same holds for votes.")
