@@ -302,7 +302,7 @@ def read(method: Method, output: Output) -> tuple[str, str]:
     return reading(method, output)[:2]
 
 
-def only_thoughts(method: Method, row: Row) -> bool:
+def only_thoughts(method: Method, row: Mapping[str, Any]) -> bool:
     """Whether the output of an untruncated row or vote consists of thoughts, without an answer after them."""
     thoughts, rest = method.set_aside(row["output"])
     return bool(thoughts and not rest.strip()) and not row["truncated"]

@@ -150,7 +150,8 @@ def majority(answers: Sequence[str | None], same: Callable[[str, str], bool]) ->
     return Majority(None, 0.0) if most is None else Majority(most[0], len(most) / len(answers))
 
 
-class Wanted(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Wanted:
     """Answers to a rendered prompt: the number of the first one, and how many."""
 
     prompt: str
