@@ -55,18 +55,24 @@ def test_the_engine_of_evaluations_draws_the_votes(finished: Path, tmp_path: Pat
             if votes is None:
                 return decode.generate(self.model, self.tokenizer, prompts, cap, decode.Decoding(temperature, top_p, seed))
             asked.append((len(set(prompts)), list(votes)))
-            how = decode.Decoding(temperature, top_p, seed)
-            return decode.sample_many(self.model, self.tokenizer, prompts[0], cap, len(prompts), how, votes[0])
+            how, firsts = decode.Decoding(temperature, top_p, seed), dict(zip(reversed(prompts), reversed(votes), strict=True))
+            given = [(prompt, prompts.count(prompt), firsts[prompt]) for prompt in dict.fromkeys(prompts)]
+            draws = [decode.sample_many(self.model, self.tokenizer, one, cap, count, how, first) for one, count, first in given]
+            return [output for outputs in draws for output in outputs]
 
+    monkeypatch.setattr(engines, "check_vllm", lambda: None)
     monkeypatch.setattr(engines, "engine", lambda *given: contextlib.nullcontext(Engine(*given[:3])))
     found = []
     for name in ("transformers", "vllm"):
         out = tmp_path / name
-        sets = ("--set", f"evaluate.engine={name}", "--set", "evaluate.latency_questions=0")
+        sets = ("--set", f"evaluate.engine={name}", "--set", "evaluate.latency_questions=0", "--set", "evaluate.batch_size=2")
         said = tinyrun.cirf("evaluate", finished, "--votes", "1,4", *OWN, *sets, "--out", out)
         assert said.code == 0, said.err
         found.append(read_rows(out / "votes" / "cirf_full" / "sums.jsonl"))
-    assert found[0] == found[1] and asked == [(1, [0, 1, 2, 3])] * 3
+        voting = json.loads((out / "voting" / "cirf_full" / "voting.json").read_text())
+        assert voting.get("engine") == (None if name == "transformers" else "vLLM, float32")
+    assert found[0] == found[1] and asked == [(2, [0, 1, 2, 3] * 2), (1, [0, 1, 2, 3])]
+    assert "vLLM, float32" in (out / "report.html").read_text()
 
 
 def test_votes_are_drawn_once_whatever_is_done_with_them(finished: Path, tmp_path: Path, calls: list[tuple[int, int]]) -> None:

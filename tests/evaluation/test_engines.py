@@ -21,6 +21,8 @@ import yaml
 from benchmarks import served_latency
 from tables import each_row
 
+from cirf.errors import CirfError
+from cirf.evaluation.engines import check_vllm
 from cirf.serving.model import load_served
 from cirf.store.jsonl import read_rows
 
@@ -133,6 +135,62 @@ def test_vllm_that_is_not_installed_is_named(finished: Path, tmp_path: Path, mon
     assert said.code == 2 and "evaluate.engine: vllm is not installed" in said.err and "Traceback" not in said.err
 
 
+NEEDS = {
+    "vLLM": (["evaluate.engine=vllm"], "evaluate.engine: vllm is not installed"),
+    "key": (
+        ["evaluate.endpoints={cot: {url: 'https://example.com/v1', model: m, api_key_env: BIG_API_KEY}}"],
+        "BIG_API_KEY is not set",
+    ),
+    "vectors": (
+        ["methods=[cirf_full, codi]", "evaluate.endpoints={codi: {url: 'http://localhost:1/v1', model: m}}"],
+        "evaluate.endpoints.codi: a server cannot compute the vectors",
+    ),
+}
+
+
+@pytest.mark.parametrize("needs", NEEDS)
+def test_what_answers_need_is_checked_before_any_work(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, needs: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "vllm", None)
+    monkeypatch.delenv("BIG_API_KEY", raising=False)
+    keys, message = NEEDS[needs]
+    sets = [part for key in keys for part in ("--set", key)]
+    command = ("run", finished.parent / "recipe.yaml", "--out", tmp_path / "out", *sets)
+    for more in ((), ("--dry-run",)):
+        said = tinyrun.cirf(*command, *more)
+        assert said.code == 2 and message in said.err and not (tmp_path / "out" / "problems").exists(), more
+    trained = tinyrun.cirf(
+        "run", finished.parent / "recipe.yaml", "--out", tmp_path / "out", *sets, "--until", "models", "--dry-run"
+    )
+    assert trained.code == 0, "what trains alone needs none of them"
+
+
+def test_vllm_is_no_one_of_several_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    check_vllm()
+    monkeypatch.setattr("cirf.evaluation.engines.world_size", lambda: 2)
+    with pytest.raises(CirfError, match="start `cirf run` as one process"):
+        check_vllm()
+
+
+def test_an_endpoint_may_have_its_own_cap_and_patience(finished: Path, tmp_path: Path) -> None:
+    faulty = tinyrun.faulty()
+    server = faulty.Server(lambda body: "The answer is 7.")
+    asking = ("evaluate", finished, "--method", "cot", "--limit", "1")
+    given = [({}, "null"), *[({"max_new_tokens": cap}, "null") for cap in (4000, 4000, 5000)], ({"max_new_tokens": 5000}, "900")]
+    with faulty.serve(server):
+        for own, budget in given:
+            keys = ("--set", endpoints("cot", server.url, **own), "--set", f"evaluate.max_completion_tokens={budget}")
+            said = tinyrun.cirf(*asking, "--out", tmp_path / "out", *keys)
+            assert said.code == 0, said.err
+        assert [body["max_tokens"] for body in server.asked] == [8, 4000, 5000, 900]  # an equal cap is asked for once
+        server.share, server.faults = 1.0, ("timeout",)
+        hasty = endpoints("cot", server.url, timeout=0.1, max_retries=1)
+        said = tinyrun.cirf(*asking, "--out", tmp_path / "hasty", "--set", hasty)
+    assert said.code == 2 and "no answer in time" in said.err and len(server.asked) == 4 + 2
+
+
 def endpoints(method: str, url: str, **more: Any) -> str:
     return f"evaluate.endpoints={json.dumps({method: {'url': url, 'model': 'large', **more}})}"
 
@@ -142,6 +200,7 @@ def test_servers_of_evaluations_are_named_and_their_keys_checked_before_any_work
 ) -> None:
     recipe = finished.parent / "recipe.yaml"
     named = endpoints("cot", "https://example.com/v1", api_key_env="BIG_API_KEY")
+    monkeypatch.setenv("BIG_API_KEY", "sesame-opens")
     said = tinyrun.cirf("run", recipe, "--out", tmp_path / "out", "--dry-run", "--set", named)
     assert said.code == 0 and "https://example.com/v1: requests for large, with the API key in BIG_API_KEY" in said.out
     for command in (("run", recipe), ("evaluate", finished)):
@@ -186,6 +245,51 @@ def test_a_trace_without_its_closing_delimiter_is_read_as_here(finished: Path, t
     assert said.code == 0, said.err
     for row in rows(tmp_path / "out", "cirf_full"):
         assert row["well_formed"] is bool(content) and row["parsed"] == (content or "7")
+
+
+def whole(content: str | None, reasoning: str | None = None, finish: str = "stop") -> bytes:
+    """The body of an answer."""
+    message = {"role": "assistant", "content": content, "reasoning": reasoning}
+    usage = {"prompt_tokens": 3, "completion_tokens": 4}
+    return json.dumps({"choices": [{"message": message, "finish_reason": finish}], "usage": usage}).encode()
+
+
+@pytest.mark.parametrize("apart", [True, False], ids=["apart", "in the text"])
+def test_thoughts_are_kept_and_hold_no_answer_wherever_a_server_puts_them(finished: Path, tmp_path: Path, apart: bool) -> None:
+    faulty = tinyrun.faulty()
+    server, said, kept = faulty.Server(lambda body: ""), {}, {}
+    bodies = {"answered": ("The answer is 999.", "The answer is 7.", "stop"), "cut": ("Maybe it is 7. Wait", None, "length")}
+    with faulty.serve(server):
+        for name, (thought, content, finish) in bodies.items():
+            closed = f"</think>{content}" if content else ""
+            server.raw = whole(content, thought, finish) if apart else whole(f"<think>{thought}{closed}", None, finish)
+            made = tinyrun.cirf(
+                "evaluate", finished, "--method", "cot", "--limit", "1", "--out", tmp_path / name, "--votes", "1", *VOTING,
+                "--set", endpoints("cot", server.url),
+            )  # fmt: skip
+            assert made.code == 0, made.err
+            assert "reasoning without content" not in made.err  # none, or truncated
+            said[name], kept[name] = tinyrun.cirf("show", tmp_path / name).out, rows(tmp_path / name, "cot")[0]
+            (vote,) = read_rows(tmp_path / name / "votes" / "cot" / "sums.jsonl")[0]["votes"]
+            assert vote["parsed"] == kept[name]["parsed"] and vote["output"].startswith("<think>")
+            assert thought in said[name] and thought in kept[name]["trace"]
+    assert kept["answered"]["parsed"] == "7" and kept["cut"]["parsed"] is None and kept["cut"]["truncated"]
+
+
+@pytest.mark.parametrize(("method", "warns"), [("cot", True), ("direct_sft", True), ("cirf_full", False)])
+def test_a_method_whose_answers_are_reasoning_alone_is_named(finished: Path, tmp_path: Path, method: str, warns: bool) -> None:
+    """The parser of the server is one for functional tokens, whose traces without an answer are read."""
+    faulty = tinyrun.faulty()
+    server = faulty.Server(lambda body: "")
+    server.raw = whole("", "3 + 4 = 7\n#### 7")
+    with faulty.serve(server):
+        said = tinyrun.cirf(
+            "evaluate", finished, "--method", method, "--out", tmp_path / "out", "--votes", "2", *VOTING,
+            "--set", f"evaluate.voting.method={method}", "--set", endpoints(method, server.url),
+        )  # fmt: skip
+    assert said.code == 0, said.err
+    for line in ("4 of 4 answers are reasoning without content", "6 of 6 votes are reasoning without content"):
+        assert (line in said.err) is warns and said.err.count("--reasoning-parser") == 2 * warns
 
 
 def test_a_server_is_not_asked_again_for_what_its_answers_do_not_depend_on(finished: Path, tmp_path: Path) -> None:

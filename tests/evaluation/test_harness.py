@@ -13,7 +13,18 @@ from hypothesis import strategies as st
 from tables import each_row
 
 from cirf.errors import CirfError
-from cirf.evaluation.harness import Answerer, Questions, compare_rows, evaluate, hide, score, scores_from_rows, solved
+from cirf.evaluation.harness import (
+    Answerer,
+    Questions,
+    compare_rows,
+    evaluate,
+    hide,
+    judge,
+    reading,
+    score,
+    scores_from_rows,
+    solved,
+)
 from cirf.evaluation.protocols import PROTOCOLS, by_protocol
 from cirf.methods import get
 from cirf.progress import SILENT
@@ -126,6 +137,74 @@ def test_a_row_shows_whether_a_trace_is_well_formed(tmp_path, text, truncated, a
     assert scores.overall.well_formed == scores.tasks["svamp"].to_dict()["well_formed"] == formed
 
 
+PROBLEM = Problem("s", "svamp", "What is 19 + 7?", "26")
+READ = ("cot", "direct", "sft_cot", "direct_sft", "chain_of_draft", "cirf_full")
+
+
+@each_row(
+    ("methods", "text", "parsed", "thoughts"),
+    [
+        (READ, "let me add. The answer is 999.\n</think>\n\n26", "26", "The answer is 999."),
+        (READ, "<think>\nThe answer is 999.\n#### 999\n</think>\n\n#### 26", "26", "#### 999"),
+        (READ, "<think>\nMaybe the answer is 26. Wait", None, "Maybe the answer is 26."),
+        (READ, "<think>19 + 7 = 26\n#### 26</think>\n", None, "#### 26"),
+        (READ, "<|channel|>analysis<|message|>999?<|end|><|start|>assistant<|channel|>final<|message|>26", "26", "999?"),
+        (READ, "<think>\n\n</think>\n\n26", "26", ""),
+        (("cot", "sft_cot"), "The answer is 26. <think>Check: the answer is 999.", "26", "999"),
+        (("cot", "sft_cot"), "<think>999</think>19 + 7 = 26\n#### 26", "26", "999"),
+        (("cirf_full",), "<think>999</think><cirf><cirf_001>26</cirf>26", "26", "999\n\n<cirf_001>26"),
+        (("cirf_full",), "<think><cirf_001>19+7=26<cirf_002>26</think>26", "26", "<cirf_001>19+7=26<cirf_002>26"),
+        (("cirf_full",), "<think><cirf_001>19+7=26<cirf_002>26", None, "<cirf_002>26"),
+        # no thoughts
+        (READ, "26", "26", ""),
+        (("cirf_full",), "<cirf><cirf_001>19+7=26</cirf>26", "26", "<cirf_001>19+7=26"),
+        (("cot",), "I think <b>19 + 7</b> = 26. The answer is 26.", "26", "I think"),
+        (("cot",), "<sum>19 + 7</sum> The answer is 26.", "26", "<sum>19 + 7</sum>"),
+    ],
+)
+def test_thoughts_are_part_of_the_trace_and_hold_no_answer(methods, text, parsed, thoughts):
+    for name in methods:
+        found = reading(get(name, RECIPE), Written(text, 5, False))
+        assert judge(found.answer, PROBLEM, TASKS["svamp"])[0] == parsed, name
+        assert thoughts in found.trace and "</think>" not in found.trace, name
+
+
+def test_a_form_is_that_of_what_follows_the_thoughts():
+    assert not reading(get("sft_cot", RECIPE), Written("<think>19 + 7\n#### 26</think>", 5, False)).formed
+    assert reading(get("cirf_full", RECIPE), Written("<think>a</think><cirf><cirf_001>26</cirf>26", 5, False)).formed
+    thinking = Recipe(**RECIPE.model_dump() | {"vocabulary": {"delimiters": "think", "opening": "written"}})
+    for name, recipe in (("cirf_full", RECIPE), ("cirf_full", thinking)):
+        start, end = ("<cirf>", "</cirf>") if recipe is RECIPE else ("<think>", "</think>")
+        found = reading(get(name, recipe), Written(f"{start}<cirf_001>7<cirf_002>26{end}26", 5, False))
+        assert found == ("<cirf_001>7<cirf_002>26", "26", True)
+        found = reading(get(name, recipe), Written(f"{start}<cirf_001>7<cirf_002>26", 5, False))
+        assert found == ("<cirf_001>7<cirf_002>", "26", False)
+
+
+@pytest.mark.parametrize(("method", "parsed"), [("cot", None), ("sft_cot", "26")])
+@pytest.mark.parametrize("ends", ["<think>\n", "<think>"])
+def test_an_untrained_model_begins_within_thoughts_that_its_prompt_opens(tmp_path, method, parsed, ends):
+    """A trained one was taught to answer there."""
+
+    def generate(prompts, cap, run):
+        return [Written(text, 5, False) for text in ("The answer is 26.", "The answer is 999.</think>26")[: len(prompts)]]
+
+    both = [PROBLEM, dataclasses.replace(PROBLEM, id="t")]
+    answerer = Answerer(get(method, RECIPE), generate, lambda turn: f"{turn}<end>{ends}")
+    evaluate(answerer, Questions(TASKS, {"svamp": both}), FOURS, tmp_path, SILENT)
+    first, second = read_rows(tmp_path / "svamp.jsonl")
+    assert (first["parsed"], second["parsed"]) == (parsed, "26")
+    assert first["output"] == "The answer is 26." and "999" in second["trace"]
+
+
+def test_a_read_of_ones_own_gets_the_marks_of_its_form():
+    class Thinks(type(DIRECT)):
+        def read(self, output):
+            return tuple(output.split("</think>"))
+
+    assert reading(Thinks(RECIPE), Written("<think>7</think>26", 5, False))[:2] == ("<think>7", "26")
+
+
 def test_a_method_that_was_taught_no_form_has_none(tmp_path):
     assert go(tmp_path, Engine(), method=DIRECT).overall.well_formed is None
     assert not any("well_formed" in row for row in read_rows(tmp_path / "svamp.jsonl"))
@@ -151,6 +230,9 @@ def test_the_answer_never_enters_a_prompt_or_the_parser(tmp_path):
             return f"{task.render(problem)} {problem.answer} {problem.rationale}"
 
         def read(self, output):
+            return "", output
+
+        def set_aside(self, output):
             return "", output
 
         def well_formed(self, output):

@@ -62,9 +62,9 @@ def asked(method: Method, test: dict[str, list[Problem]]) -> dict[str, list[Any]
         given_to.extend(prompts)
         return [Writes("1") for _ in prompts]
 
-    def draw(prompt: str, cap: int, first: int, count: int) -> list[Writes]:
-        voted_on.append(prompt)
-        return [Writes("1") for _ in range(count)]
+    def draw(wanted: Sequence[votes.Wanted], cap: int) -> list[list[Writes]]:
+        voted_on.extend(one.prompt for one in wanted)
+        return [[Writes("1")] * one.count for one in wanted]
 
     put = {name: tasks.get(name) for name in test}
     with tempfile.TemporaryDirectory() as folder:

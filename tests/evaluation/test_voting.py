@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from cirf.stages.votes import (
     Sampler,
     VotedQuestion,
     VoteSource,
+    Wanted,
     answered_alone,
     curve,
     decide,
@@ -136,20 +138,26 @@ class Output:
 
 
 def drawn(
-    folder: Path, count: int, dies_at: int | None = None, how: dict[str, str] = HOW, test: dict[str, list[Problem]] = TEST
+    folder: Path,
+    count: int,
+    dies_at: int | None = None,
+    how: dict[str, str] = HOW,
+    test: dict[str, list[Problem]] = TEST,
+    at_once: int = 1,
 ) -> list[tuple[int, int]]:
     """Draw votes; return the number of the first answer and the count of answers of each call; answer number 3 is 3."""
     calls: list[tuple[int, int]] = []
 
-    def draw(prompt: str, cap: int, first: int, number: int) -> list[Output]:
-        assert "SECRET" not in prompt and prompt.startswith("<") and cap == 32
+    def draw(wanted: Sequence[Wanted], cap: int) -> list[list[Output]]:
+        assert len(wanted) <= at_once and cap == 32
+        assert all("SECRET" not in one.prompt and one.prompt.startswith("<") for one in wanted)
         if len(calls) == dies_at:
             raise KeyboardInterrupt
-        calls.append((first, number))
-        return [Output(str(place)) for place in range(first, first + number)]
+        calls.extend((one.first, one.count) for one in wanted)
+        return [[Output(str(place)) for place in range(one.first, one.first + one.count)] for one in wanted]
 
     asked = VoteSource(get("direct", RECIPE), {"svamp": get_task("svamp")}, Evaluate())
-    sampler = Sampler(draw, lambda text: f"<{text}>", how)
+    sampler = Sampler(draw, lambda text: f"<{text}>", how, at_once)
     assert draw_votes(asked, sampler, test, count, RowLog(folder / "log.jsonl"), folder, SILENT) == 4
     return calls
 
@@ -198,6 +206,19 @@ def test_a_killed_draw_goes_on_and_ends_alike(tmp_path: Path) -> None:
     assert len(drawn(tmp_path / "killed", 4)) == 2
     for name in ("svamp.jsonl", "log.jsonl"):
         assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_several_questions_drawn_at_once_give_the_same_votes_and_files(tmp_path: Path) -> None:
+    twice = {"svamp": [*TEST["svamp"], Problem("again", "svamp", "What is 0 + 1?", "1")][-4:]}
+    for folder, at_once in ((tmp_path / "one", 1), (tmp_path / "three", 3)):
+        drawn(folder, 2, at_once=at_once)
+        with pytest.raises(KeyboardInterrupt):
+            drawn(folder, 5, dies_at=3, at_once=at_once)
+        assert drawn(folder, 5, at_once=at_once) == [(2, 3)]
+        assert drawn(folder, 2, test=twice, at_once=at_once) == []
+        assert len(drawn(folder, 7, test={"svamp": [*twice["svamp"][1:], TEST["svamp"][0]]}, at_once=at_once)) == 3
+    for name in ("svamp.jsonl", "log.jsonl"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "three" / name).read_bytes()
 
 
 def test_a_damaged_draw_is_named_by_its_line(tmp_path: Path) -> None:

@@ -70,6 +70,8 @@ def test_answers_are_those_of_the_loop(folder: Path, wanted: list[Output]) -> No
         drawn = [running.generate(prompts, CAP, temperature=1.0, seed=seed) for seed in (5, 5, 6)]
         votes = running.generate(prompts[:1] * 4, CAP, temperature=1.0, seed=5, votes=range(4))
         assert running.generate(prompts[:1] * 2, CAP, temperature=1.0, seed=5, votes=(2, 3)) == votes[2:]
+        both = running.generate([prompts[0]] * 2 + [prompts[1]] * 2, CAP, temperature=1.0, seed=5, votes=(2, 3, 0, 1))
+        assert both == votes[2:] + running.generate(prompts[1:2] * 2, CAP, temperature=1.0, seed=5, votes=range(2))
     assert drawn[0] == drawn[1] and drawn[0] != drawn[2]
     assert len({output.text for output in votes}) > 1
 

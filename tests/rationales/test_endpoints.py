@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
+import time
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
@@ -17,6 +20,7 @@ from cirf.endpoints.calls import LONGEST, Connection, retry_after
 from cirf.endpoints.fleet import ask, known_answers
 from cirf.endpoints.requests import Request, allow, check, finish_of
 from cirf.errors import CirfError
+from cirf.progress import Advance
 from cirf.recipe import schema
 from cirf.store.files import RowLog
 from cirf.store.jsonl import read_rows
@@ -38,6 +42,33 @@ def section(*servers: Server, **keys: Any) -> schema.RequestSettings:
     pairs = zip(servers, models, strict=True)
     endpoints = tuple(schema.Endpoint(url=server.url, model=model, concurrency=concurrency) for server, model in pairs)
     return schema.RequestSettings(**({"endpoints": endpoints, "timeout": 0.5, "max_retries": 12} | keys))
+
+
+class Notes:
+    """Progress that keeps what is said."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[int, str]] = []
+
+    @contextlib.contextmanager
+    def task(self, name: str, total: int | None, unit: str = "rows", done: int = 0) -> Iterator[Advance]:
+        yield lambda count, note="": self.said.append((count, note))
+
+
+def test_a_long_wait_is_named_while_it_lasts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cirf.endpoints.fleet._BEAT", 0.02)
+    monkeypatch.setattr("cirf.endpoints.fleet._LONG", 0.1)
+
+    def stalls(body: dict[str, Any]) -> str:
+        time.sleep(0.4 * body["messages"][0]["content"].endswith(("0", "1")))
+        return echo(body)
+
+    notes = Notes()
+    with serve(Server(stalls)) as server:
+        ask(requests(6), section(server, timeout=30.0), RowLog(tmp_path / "log"), notes)
+    waits = [note for count, note in notes.said if count == 0 and "2 under way, one for 0 of 30 s" in note]
+    assert len(waits) > 3 and sum(count for count, _ in notes.said) == 6
+    assert "under way" not in notes.said[0][1] and "under way" not in notes.said[-1][1]
 
 
 @pytest.fixture(autouse=True)

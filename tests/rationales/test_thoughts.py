@@ -18,7 +18,7 @@ from cirf.recipe import schema
 from cirf.records import Problem
 from cirf.store.files import RowLog
 from cirf.tasks import get
-from cirf.tasks.parsing.thoughts import declared, split_thoughts
+from cirf.tasks.parsing.thoughts import declared, opens_thoughts, split_thoughts
 
 THOUGHT = "Okay, 4 * 8 = 32 beads are there.\nThen 32 - 4 = 28 are left."
 FULL = "Noor has 4 * 8 = 32 beads.\nAfter that 32 - 4 = 28 are left.\nThe answer is 28."
@@ -121,6 +121,7 @@ def test_a_mark_within_a_sentence_is_no_thought() -> None:
     for text in ("<person>Bo</person> has the most beads.", "<name>Bo</name>, of course.", "<center>Beads</center>\n28"):
         assert split_thoughts(text) == ("", text)
     assert split_thoughts("<work>4 * 8 = 32</work> yes") == ("4 * 8 = 32", "yes")
+    assert split_thoughts("<work>4 * 8 = 32</work> yes", own_names=False) == ("", "<work>4 * 8 = 32</work> yes")
 
 
 def test_a_chain_of_equations_is_not_cut() -> None:
@@ -141,6 +142,13 @@ def test_several_thoughts_and_one_that_never_ends() -> None:
     assert split_thoughts("<think>a\nb") == ("a\nb", "")
     assert split_thoughts("<|channel|>analysis<|message|>a and") == ("a and", "")
     assert split_thoughts("<think>\n\n</think>\n\nb") == ("", "b")
+
+
+def test_a_prompt_that_opens_thoughts() -> None:
+    for mark in ("<think>", "<|START_THINKING|>", "[THINK]", "<|begin_of_thought|>"):
+        assert opens_thoughts(f"<user>4 * 8?<end>{mark}\n") == mark
+    for prompt in ("<user>4 * 8?<end>", "<user>?<end><think>\n\n</think>\n\n", "What does <think> mean?", ""):
+        assert opens_thoughts(prompt) == ""
 
 
 def _problem(text: str | None) -> Problem:

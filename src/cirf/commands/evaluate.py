@@ -21,7 +21,18 @@ from cirf.errors import CirfError
 from cirf.evaluation.protocols import PROTOCOLS, by_protocol, cut_from_train
 from cirf.methods import METHODS, get
 from cirf.recipe.load import dump, load, open_run, parse
-from cirf.recipe.schema import Backbone, Codebook, Endpoint, Evaluate, Probes, Problems, Recipe, TaskEntry, Vocabulary, Voting
+from cirf.recipe.schema import (
+    AnsweringEndpoint,
+    Backbone,
+    Codebook,
+    Evaluate,
+    Probes,
+    Problems,
+    Recipe,
+    TaskEntry,
+    Vocabulary,
+    Voting,
+)
 from cirf.stages.lineage import run_of
 from cirf.stages.probes import names_for
 from cirf.store.files import hash_json, load_object
@@ -270,7 +281,7 @@ def _of_trained(folder: Path, methods: Sequence[str]) -> AnsweringModel:
     return AnsweringModel(recipe, None, True, f"evaluated with the recipe in the model's folder: {_settings(recipe)}")
 
 
-def _asking(recipe: Recipe, endpoints: dict[str, Endpoint]) -> Recipe:
+def _asking(recipe: Recipe, endpoints: dict[str, AnsweringEndpoint]) -> Recipe:
     return recipe.model_copy(update={"evaluate": recipe.evaluate.model_copy(update={"endpoints": endpoints})})
 
 

@@ -92,10 +92,9 @@ class Connection:
         return f" ({self.without_key(words)[:_SHOWN]})" if words else ""
 
 
-@contextlib.asynccontextmanager
-async def connect(endpoint: recipe.Endpoint, timeout: float) -> AsyncIterator[Connection]:
-    """A client of an endpoint while the context lasts; ``CirfError`` if its key is missing, or no request is allowed."""
-    from huggingface_hub import AsyncInferenceClient, constants
+def ready(endpoint: recipe.Endpoint) -> str | None:
+    """The key of an endpoint; ``CirfError`` if it is missing, if no request is allowed, or if the URL cannot be one."""
+    from huggingface_hub import constants
 
     try:
         _ = urlsplit(endpoint.url).port
@@ -103,7 +102,15 @@ async def connect(endpoint: recipe.Endpoint, timeout: float) -> AsyncIterator[Co
         raise CirfError(f"{endpoint.url}: not a usable URL ({error})") from None
     if constants.HF_HUB_OFFLINE:
         raise CirfError(f"{endpoint.url}: HF_HUB_OFFLINE is set, which blocks all requests; set it to 0 for this command")
-    key = requests.read(endpoint)
+    return requests.read(endpoint)
+
+
+@contextlib.asynccontextmanager
+async def connect(endpoint: recipe.Endpoint, timeout: float) -> AsyncIterator[Connection]:
+    """A client of an endpoint while the context lasts; ``CirfError`` as `ready`."""
+    from huggingface_hub import AsyncInferenceClient
+
+    key = ready(endpoint)
     async with AsyncInferenceClient(base_url=endpoint.url, api_key=key or "none", timeout=timeout) as client:
         # "none": without a key the client would send the hub's own token to anyone's server
         await guard(client)

@@ -33,6 +33,7 @@ from cirf.recipe import schema
 from cirf.store.files import RowLog
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 60.0  # seconds
+_BEAT, _LONG = 2.0, 20.0  # seconds between two looks at what is under way; of a wait that is named
 
 
 @dataclass(slots=True)
@@ -72,6 +73,7 @@ class _Server:
 class _State:
     log: RowLog
     advance: Advance
+    timeout: float
     answers: dict[str, Answer] = field(default_factory=dict)
     tokens: int = 0
     failures: Counter[str] = field(default_factory=Counter)
@@ -80,6 +82,8 @@ class _State:
     last: str = ""
     """The last failure."""
     said: set[str] = field(default_factory=set)
+    under_way: dict[str, float] = field(default_factory=dict)
+    """When each request that is not answered yet was sent."""
 
     def say(self, line: str) -> None:
         if line not in self.said:
@@ -135,7 +139,7 @@ def ask(
     if not missing:
         return {key: known[key] for key in wanted}, {}
     with progress.task(title, len(wanted), "answers", len(wanted) - len(missing)) as advance:
-        state = _State(log, advance, known, said=set() if said is None else said)
+        state = _State(log, advance, section.timeout, known, said=set() if said is None else said)
         for endpoint in section.endpoints:
             if endpoint.url == schema.LOCAL:
                 of_model = [request for request in wanted.values() if request.model == endpoint.model]
@@ -176,10 +180,19 @@ def _keep(state: _State, request: Request, answer: Answer) -> None:
 
 
 def _tell(state: _State, done: int) -> None:
-    """Show ``done`` more requests as settled."""
+    """Show ``done`` more requests as settled, and a long wait for another."""
     troubles = sum(state.failures.values())
     last = f" (last: {state.last})" if state.last else ""
-    state.advance(done, f"{state.tokens:,} tokens · {troubles:,} failed{last}")
+    longest = max((time.monotonic() - sent for sent in state.under_way.values()), default=0.0)
+    wait = f" · {len(state.under_way)} under way, one for {longest:.0f} of {state.timeout:g} s" if longest > _LONG else ""
+    state.advance(done, f"{state.tokens:,} tokens · {troubles:,} failed{last}{wait}")
+
+
+async def _watch(state: _State) -> None:
+    """Show progress while no answer comes."""
+    while True:
+        await asyncio.sleep(_BEAT)
+        _tell(state, 0)
 
 
 async def _ask(requests: Sequence[Request], section: schema.RequestSettings, state: _State) -> None:
@@ -198,6 +211,7 @@ async def _ask(requests: Sequence[Request], section: schema.RequestSettings, sta
             for server in serving
             for _ in range(server.section.concurrency)
         ]
+        watch = asyncio.create_task(_watch(state))
         finished: asyncio.Future[Any] = asyncio.gather(*(queue.join() for queue in queues.values()))
         try:
             # A worker ends by itself only with an error that concerns all.
@@ -207,9 +221,9 @@ async def _ask(requests: Sequence[Request], section: schema.RequestSettings, sta
                     worker.result()
         finally:
             finished.cancel()
-            for worker in workers:
-                worker.cancel()
-            await asyncio.gather(finished, *workers, return_exceptions=True)
+            for task in (watch, *workers):
+                task.cancel()
+            await asyncio.gather(finished, watch, *workers, return_exceptions=True)
             for server in servers:
                 if refuses := sorted(server.connection.refuses):
                     state.say(f"{server.section.url}: it rejects {', '.join(refuses)}; its answers were requested without")
@@ -234,8 +248,7 @@ async def _work(
             continue
         try:
             await server.ready(turn.not_before, chance)
-            async with asyncio.timeout(section.timeout):
-                answer = await call(server.connection, turn.request)
+            answer = await _called(server, turn.request, state)
         except (RetryLater, TimeoutError) as trouble:
             later = trouble if isinstance(trouble, RetryLater) else RetryLater("no answer in time")
             counts = not _is_servers_own(server, peers)
@@ -266,6 +279,16 @@ async def _work(
             server.troubles = 0
             _keep(state, turn.request, answer)
         queue.task_done()
+
+
+async def _called(server: _Server, request: Request, state: _State) -> Answer:
+    """One call, as long as it may take."""
+    state.under_way[request.key] = time.monotonic()
+    try:
+        async with asyncio.timeout(state.timeout):
+            return await call(server.connection, request)
+    finally:
+        del state.under_way[request.key]
 
 
 def _is_servers_own(server: _Server, peers: Sequence[_Server]) -> bool:

@@ -152,7 +152,7 @@ def asked_by(section: schema.Recipe) -> list[schema.Endpoint]:
     away = [endpoint for endpoint in found if endpoint.url != schema.LOCAL]
     for endpoint in away:
         check(endpoint)
-    return list(dict.fromkeys(away))
+    return list({describe(endpoint): endpoint for endpoint in away}.values())
 
 
 def describe(endpoint: schema.Endpoint) -> str:

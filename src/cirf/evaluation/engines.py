@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib.util
 import os
 import pickle
 import tempfile
@@ -43,15 +44,17 @@ def asker(
     gives one output a turn, in order.
 
     Answers are kept in ``log``: a stopped evaluation requests only missing ones. A question that the server refuses,
-    or does not answer after all retries, has an empty output, up to the share ``section.max_unanswered_share`` of the turns.
-    ``closing``: the delimiter by which the reasoning and the answer, which servers return apart, are joined again; ``None``: a
-    server's reasoning is not part of the output.
+    or does not answer after all retries, has an empty output, up to the share ``section.max_unanswered_share`` of the turns. An
+    endpoint's own cap replaces the given one.
+    ``closing``: the delimiter by which the reasoning and the answer, which servers return apart, are joined again; ``None``: the
+    reasoning is thoughts, which begin the output as ``<think>...</think>``.
 
     ``CirfError``: as `cirf.endpoints.fleet.ask` does, for too many questions without an answer, or where a server does not count
     tokens.
     """
     endpoint, said = section.endpoints[name], set[str]()
-    asked = schema.RequestSettings(endpoints=(endpoint,), unanswered="drop")
+    patience = {"max_retries": endpoint.max_retries, "timeout": endpoint.timeout}
+    asked, own_cap = schema.RequestSettings(endpoints=(endpoint,), unanswered="drop", **patience), section.served_cap(name)
 
     def request(turn: str, cap: int, run: int) -> Request:
         own = hashlib.sha256(f"{seed}/{run}/{turn}".encode()).digest()
@@ -61,15 +64,11 @@ def asker(
     def output(answer: Answer) -> ServedOutput:
         if answer.tokens is None:
             raise CirfError(f"{endpoint.url}: its answers have no token count (usage.completion_tokens)")
-        text = answer.text
-        if closing is not None and answer.reasoning:
-            # Reasoning without content is a trace without its closing delimiter. A closed one without an answer looks the same.
-            text = answer.reasoning + (closing + text if text else "")
-        return ServedOutput(text, answer.tokens, answer.finish == "length")
+        return ServedOutput(_joined(answer, closing), answer.tokens, answer.finish == "length")
 
     def generate(turns: Sequence[str], cap: int, run: int | Sequence[int]) -> list[ServedOutput]:
         numbers = [run] * len(turns) if isinstance(run, int) else run
-        requests = [request(turn, cap, number) for turn, number in zip(turns, numbers, strict=True)]
+        requests = [request(turn, own_cap or cap, number) for turn, number in zip(turns, numbers, strict=True)]
         answers, refused = ask(requests, asked, log, progress, f"{name} at {endpoint.url}", said)
         if sum(each.key in refused for each in requests) > section.max_unanswered_share * len(requests):
             raise CirfError(
@@ -83,8 +82,24 @@ def asker(
     return generate
 
 
+def _joined(answer: Answer, closing: str | None) -> str:
+    """The whole output. Reasoning without content has no closing delimiter; a closed one without an answer looks the same."""
+    if not answer.reasoning:
+        return answer.text
+    start, end = ("<think>", "</think>\n\n") if closing is None else ("", closing)
+    return start + answer.reasoning + (end + answer.text if answer.text else "")
+
+
 LONGEST = 8192
 """Most tokens of a prompt and its answer, unless the model has fewer: vLLM keeps memory for one sequence of this length."""
+
+
+def check_vllm() -> None:
+    """``CirfError`` where vLLM is not installed, or this is one of several processes; vLLM is not imported."""
+    if importlib.util.find_spec("vllm") is None:
+        raise CirfError("evaluate.engine: vllm is not installed; pip install 'cirf[vllm]', or use evaluate.engine: transformers")
+    if world_size() > 1:
+        raise CirfError("evaluate.engine: vllm divides the work itself; start `cirf run` as one process")
 
 
 class VllmEngine:
@@ -96,17 +111,16 @@ class VllmEngine:
         steer the answers (`cirf.evaluation.vllm_steering`). Raises ``CirfError`` where vLLM is not installed, or cannot load
         the model."""
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+        check_vllm()
         try:
             import vllm
         except ImportError as error:
-            raise CirfError(f"evaluate.engine: vllm is not installed ({error}); pip install 'cirf[vllm]'") from None
+            raise CirfError(f"evaluate.engine: vllm cannot be imported ({error}); pip install 'cirf[vllm]'") from None
         from transformers import AutoConfig
 
         own_code = may_run(section.trust_remote_code)
         config = AutoConfig.from_pretrained(source, trust_remote_code=own_code)
         length = min(LONGEST, getattr(config.get_text_config(), "max_position_embeddings", None) or LONGEST)
-        if world_size() > 1:
-            raise CirfError("evaluate.engine: vllm divides the work itself; start `cirf run` as one process")
         self._length = length
         self.version = f"vLLM {vllm.__version__}"
         self._sampling = vllm.SamplingParams

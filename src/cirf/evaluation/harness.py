@@ -6,7 +6,8 @@ One row a question and run, ``<task>.jsonl``::
      "trace": "<cirf_016>48<cirf_023>72", "answer": "72", "parsed": "72", "gold": "72", "correct": true,
      "tokens": 9, "truncated": false, "unparsed": false, "well_formed": true}
 
-A question that a server did not answer has an empty output, and the reason under ``failed``.
+``trace`` has the thoughts of a model that thinks first (``<think>...</think>``), too. A question that a server did not answer
+has an empty output, and the reason under ``failed``.
 
 A method never sees the answer: it gets a copy of the problem without answer and rationale, and so does the parser. Only the
 comparison of the parsed with the right answer sees both.
@@ -20,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import UnionType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from cirf.distributed import ALONE, Share
 from cirf.errors import CirfError
@@ -30,6 +31,7 @@ from cirf.records import Problem
 from cirf.statistics import Comparison, Interval, compare, mean, wilson
 from cirf.store.files import RowLog, to_json, write_atomic, write_rows
 from cirf.store.jsonl import read_rows
+from cirf.tasks.parsing.thoughts import opens_thoughts
 
 if TYPE_CHECKING:
     from cirf.methods.base import Method
@@ -255,8 +257,7 @@ class _Table:
 
     def row(self, index: int, run: int, output: Output) -> Row:
         problem = self.problems[index]
-        trace, answer = read(self.method, output)
-        formed = self.method.well_formed(output.text)
+        trace, answer, formed = reading(self.method, output, self.rendered[index])
         parsed, correct = judge(answer, problem, self.task)
         return {
             "id": problem.id,
@@ -277,10 +278,34 @@ class _Table:
         }
 
 
+class Reading(NamedTuple):
+    """An output's reasoning, its answer, and whether it has the form of the targets (see `Method.well_formed`)."""
+
+    trace: str
+    answer: str
+    formed: bool | None
+
+
+def reading(method: Method, output: Output, prompt: str = "") -> Reading:
+    """How an output is read. ``prompt`` is the rendered one: an untrained model whose chat template ends in ``<think>`` begins
+    within thoughts. Thoughts are part of the reasoning and hold no answer; nor does the last part of a truncated trace."""
+    opened = "" if method.trained else opens_thoughts(prompt)
+    thoughts, rest = method.set_aside(opened + output.text)
+    formed = method.well_formed(rest)
+    trace, answer = method.read(rest)
+    cut = method.functional and output.truncated and not formed
+    return Reading("\n\n".join(filter(None, (thoughts, trace))), "" if cut else answer, formed)
+
+
 def read(method: Method, output: Output) -> tuple[str, str]:
-    """An output's reasoning and its answer. The last part of a truncated trace is not an answer."""
-    trace, answer = method.read(output.text)
-    return trace, "" if method.functional and output.truncated and not method.well_formed(output.text) else answer
+    """An output's reasoning and its answer."""
+    return reading(method, output)[:2]
+
+
+def only_thoughts(method: Method, row: Mapping[str, Any]) -> bool:
+    """Whether the output of an untruncated row or vote consists of thoughts, without an answer after them."""
+    thoughts, rest = method.set_aside(row["output"])
+    return bool(thoughts and not rest.strip()) and not row["truncated"]
 
 
 def scores_from_rows(rows: Mapping[str, Sequence[Row]]) -> Scores:

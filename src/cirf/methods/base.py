@@ -31,6 +31,7 @@ from cirf.progress import Progress
 from cirf.recipe.schema import Evaluate, Override, Recipe, Reward, Section
 from cirf.records import Example, Problem, Steps, Trace
 from cirf.store.files import RowLog
+from cirf.tasks.parsing.thoughts import split_thoughts
 from cirf.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -151,6 +152,12 @@ class Method:
     def target(self, example: Example) -> str:
         """The training target after the prompt, without the end token. Untrained methods raise ``TypeError``."""
         raise TypeError(f"{self.name} is not trained")
+
+    def set_aside(self, output: str) -> tuple[str, str]:
+        """The thoughts in an output (``<think>...</think>``), which hold no answer, and the rest, which `read` gets. A `read` of
+        the user's own gets the whole output, since marks of thoughts may belong to its form."""
+        own = not type(self).read.__module__.startswith("cirf.")
+        return ("", output) if own else split_thoughts(output, own_names=False)
 
     def read(self, output: str) -> tuple[str, str]:
         """An output's two halves: the reasoning, and the text that the task's parser reads the answer from."""

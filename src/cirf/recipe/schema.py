@@ -147,12 +147,23 @@ class Endpoint(Section):
         return url
 
 
-class RequestSettings(Section):
+class Patience(Section):
+    """How long answers of a server are waited for."""
+
+    max_retries: int = key(8, "How often a request is sent again after 429, 5xx, a time-out, a cut connection or half a body.", ge=0)
+    timeout: float = key(600.0, "Longest wait for an answer; also the upper limit of a server's Retry-After.", unit="seconds", gt=0)
+
+
+class AnsweringEndpoint(Patience, Endpoint):
+    """The server that answers for a method."""
+
+    max_new_tokens: Positive | None = key(None, "Most tokens of an answer, reasoning included, in place of the method's cap, for a model that thinks long. evaluate.max_completion_tokens lowers it, too. Null: the method's cap.", unit="tokens")
+
+
+class RequestSettings(Patience):
     """Requests to language models."""
 
     endpoints: tuple[Endpoint, ...] = key((), "The servers to ask.")
-    max_retries: int = key(8, "How often a request is sent again after 429, 5xx, a time-out, a cut connection or half a body.", ge=0)
-    timeout: float = key(600.0, "Longest wait for an answer; also the upper limit of a server's Retry-After.", unit="seconds", gt=0)
     unanswered: Literal["stop", "drop"] = key("stop", "A question that still fails after all retries, or that every server refuses: end the run once the others are answered, to retry next time, or continue without it and count it.")
 
 
@@ -476,9 +487,9 @@ class Evaluate(Section):
     sampled: SampledAnswers = key(SampledAnswers(), "Where the evaluation is greedy: additional sampled runs, reported on their own.")
     voting: Voting = key(Voting(), "Answers by majority.")
     probes: Probes = key(Probes(), "Perturbations of a method's vectors or functional tokens, to test whether answers depend on them. Always greedy.")
-    batch_size: Positive = key(32, "Problems decoded at once; accuracy only, never latency. With engine vllm, 512 or more keep a GPU busy.", unit="problems")
+    batch_size: Positive = key(32, "Problems decoded at once; accuracy only, never latency. With engine vllm, 512 or more keep a GPU busy, and votes are drawn on as many problems at once.", unit="problems")
     engine: Literal["transformers", "vllm"] = key("transformers", "The engine of evaluations, votes and the samples of cirf_self; never of latency. vllm: vLLM in this process (pip install 'cirf[vllm]'). Methods that reason in vectors are always decoded by transformers; the report names the engine of each method.")
-    endpoints: dict[str, Endpoint] = key({}, "OpenAI-compatible servers that answer for methods, by the name in tables: {cot_70b: {url: 'http://localhost:8000/v1', model: served-name}}. Evaluations and votes only: such methods are not timed or probed.")
+    endpoints: dict[str, AnsweringEndpoint] = key({}, "OpenAI-compatible servers that answer for methods, by the name in tables: {cot_70b: {url: 'http://localhost:8000/v1', model: served-name}}. Evaluations and votes only: such methods are not timed or probed.")
     max_unanswered_share: Fraction = key(0.05, "Largest share of a task's questions that a server of endpoints may refuse, or not answer after all retries. They count as wrong and unparsed, and their rows say why; above it the evaluation stops. The same holds for votes.")
     max_new_tokens: Positive = key(512, "Most tokens of a method that writes prose.", unit="tokens")
     max_trace_tokens: Positive = key(128, "Most tokens of a functional trace, on top of the task's own cap for the answer.", unit="tokens")
@@ -487,6 +498,13 @@ class Evaluate(Section):
     latency_questions: int = key(20, "Problems per task timed one at a time, all methods in turn; 0: none.", unit="problems", paper="A.2 Inference Settings", ge=0)
     latency_runs: Positive = key(1, "If answers are sampled: how often each of these problems is timed, each time with another draw, for a mean ± standard deviation over the runs.", paper="A.2 Inference Settings: 3")
     latency_warmup: int = key(2, "Warm-up problems of each method after loading, not counted.", unit="problems", ge=0)
+
+    def served_cap(self, name: str) -> int | None:
+        """The cap of the server that answers for a method, within the one budget; ``None``: the method's."""
+        served = self.endpoints.get(name)
+        if served is None or served.max_new_tokens is None:
+            return None
+        return min(served.max_new_tokens, self.max_completion_tokens or served.max_new_tokens)
 
 
 class Compression(Section):

@@ -167,6 +167,8 @@ def _as_served(keys: dict[str, Any], recipe: Recipe, method: Method, section: Ev
     if (served := section.endpoints.get(method.name)) is None:
         return keys
     keys["evaluate"]["endpoint"] = served.model_dump(include={"url", "model"})
+    if (cap := section.served_cap(method.name)) is not None:
+        keys["evaluate"] = {name: value for name, value in keys["evaluate"].items() if name not in method.caps} | {"cap": cap}
     return keys | {"backbone": recipe.vocabulary.model_dump(include={"delimiters"}) if method.functional else {}}
 
 

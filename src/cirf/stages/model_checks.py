@@ -11,6 +11,7 @@ from cirf.assets import resolve
 from cirf.distributed import sharded
 from cirf.errors import CirfError
 from cirf.methods import get, learners
+from cirf.recipe.schema import LOCAL
 from cirf.stages.context import Context
 from cirf.store.files import parse_json
 from cirf.store.integrity import is_intact
@@ -25,9 +26,35 @@ _UNPACKED = ("fp8", "mxfp4")
 """Quantised weights that transformers loads as plain ones where no kernel computes with them."""
 
 
+_ANSWERED = ("evaluation", "sampled", "votes")
+"""Kinds of stages whose answers a server or vLLM may give."""
+
+
+def check_engines(context: Context, stages: Sequence[StagePlan]) -> None:
+    """``CirfError`` where a server, or vLLM, cannot answer in one of these stages that is still to be made: its API key is not
+    set, vLLM is not installed, or the method reasons in vectors, which a server cannot compute."""
+    from cirf.endpoints.calls import ready
+    from cirf.evaluation.engines import check_vllm
+
+    section = context.recipe.evaluate
+    for stage in stages:
+        kind, _, name = stage.name.partition("/")
+        if kind not in (*_ANSWERED, "prepared") or is_intact(context.folder, stage):
+            continue
+        method = get(name, context.recipe)
+        served = section.endpoints.get(name) if kind in _ANSWERED else None
+        if served is not None and method.latents:
+            raise CirfError(f"evaluate.endpoints.{name}: a server cannot compute the vectors that it reasons in; remove the key")
+        if served is not None and served.url != LOCAL:
+            ready(served)
+        if served is None and section.engine == "vllm" and (method.needs() if kind == "prepared" else not method.latents):
+            check_vllm()
+
+
 def check_backbone(context: Context, stages: Sequence[StagePlan], processes: int | None = None) -> None:
     """``CirfError`` where the backbone is not what the recipe says, or another model that a method of these stages reads is not
-    there: checked by their configurations, before hours of work. ``processes``: those that will train, if not those of now."""
+    there, checked by their configurations; or as `check_engines`. All before hours of work. ``processes``: those that will train,
+    if not those of now."""
     from cirf.lm.backbone import (
         check_architecture,
         check_causal,
@@ -40,6 +67,7 @@ def check_backbone(context: Context, stages: Sequence[StagePlan], processes: int
     from cirf.lm.prompt import end_token
     from cirf.lm.vocabulary import single
 
+    check_engines(context, stages)
     pick_device(context.recipe.backbone.device)
     source = resolve(context.recipe.backbone.model, context.progress)
     config = load_config(source, context.recipe.backbone)

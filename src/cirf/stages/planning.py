@@ -233,17 +233,17 @@ class Planner:
         if recipe.evaluate.check_questions and isinstance(model, StagePlan) and method.learner == name:
             held_out = {"problems": self.steps["problems"], "model": model}
             how = keys.checking(recipe, method) | judged
-            self._add(f"checks/{name}", how, held_out, checks.checking, name, divided=True)
+            self._add(f"checks/{name}", how, held_out, checks.checking, name, version=2, divided=True)
         served = name in recipe.evaluate.endpoints  # then its model answers, whatever the run's is
         evaluated = {"problems": self.answering["problems"]} if served else inputs
         how = keys.evaluation(recipe, method, recipe.evaluate) | judged
-        self._add(f"evaluation/{name}", how, evaluated, scores.evaluate, name, recipe.evaluate, divided=True)
+        self._add(f"evaluation/{name}", how, evaluated, scores.evaluate, name, recipe.evaluate, version=2, divided=True)
         if drawing := keys.sampled(recipe.evaluate):
             how = keys.evaluation(recipe, method, drawing) | judged
-            self._add(f"sampled/{name}", how, evaluated, scores.evaluate, name, drawing, divided=True)
+            self._add(f"sampled/{name}", how, evaluated, scores.evaluate, name, drawing, version=2, divided=True)
         if names := probes.names_for(method, recipe):
             how = keys.probing(recipe, method, names) | judged
-            self._add(f"probes/{name}", how, inputs, probes.probing, name, version=2)
+            self._add(f"probes/{name}", how, inputs, probes.probing, name, version=3)
         if not served:
             self.answering[f"model/{name}"] = model
 
@@ -266,14 +266,15 @@ class Planner:
         model = self.answering.get(f"model/{name}")  # none where a server answers
         drawn = keys.drawn(recipe, voter) | {"votes": max(section.votes), "problems": section.problems} | self._judging([voter])
         inputs = {"problems": problems} | ({"model": model} if model else {})
-        drawing = self._add(f"votes/{name}", drawn, inputs, votes.drawing, name, model)
+        drawing = self._add(f"votes/{name}", drawn, inputs, votes.drawing, name, model, version=2)
         counted: dict[str, Input] = {"problems": problems, "votes": drawing}
         if other is not None:
             counted["alone"] = StagePart(
                 self.stages[f"evaluation/{other}"], tuple(f"{task}.jsonl" for task in self.context.tasks)
             )
-        how = {"voting": section.model_dump(include={"votes", "problems"}) | {"against": other}} | self.rules
-        self._add(f"voting/{name}", how, counted, votes.voting, name, version=2)
+        by = {key: value for key, value in drawn["evaluate"].items() if key in ("engine", "endpoint")}
+        how = {"voting": section.model_dump(include={"votes", "problems"}) | {"against": other}} | by | self.rules
+        self._add(f"voting/{name}", how, counted, votes.voting, name, version=3)
 
     def _judging(self, methods: Sequence[Method]) -> dict[str, Any]:
         """What answers and verdicts depend on besides the models: the tasks' rules, and their wordings if an untrained method is

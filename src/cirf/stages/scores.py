@@ -13,7 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cirf.distributed import Share
+from cirf.distributed import Share, is_main
 from cirf.methods import get
 from cirf.progress import SILENT, Progress
 from cirf.recipe.schema import Evaluate
@@ -21,6 +21,7 @@ from cirf.records import Problem
 from cirf.stages.context import Context
 from cirf.stages.models import load_for, release, source_of, tokenizer_for
 from cirf.store.files import RowLog, hash_json
+from cirf.store.jsonl import read_rows
 
 if TYPE_CHECKING:
     from cirf.evaluation.engines import ServedOutput, VllmEngine
@@ -62,14 +63,30 @@ def beginnings(method: Method, tasks: Mapping[str, Task], model: Any, tokenizer:
 def evaluate(context: Context, name: str, section: Evaluate, work: Path) -> dict[str, Any]:
     """Answer every test question in padded batches as ``section`` says, and judge the answers (paper A.2, inference settings).
     Processes share the batches."""
-    scores, engine = _answer(context, name, section, context.test(), work, Share.of_launch())
+    test, method = context.test(), get(name, context.recipe)
+    scores, engine = _answer(context, name, section, test, work, Share.of_launch())
     failed = scores.overall.failed
+    served = name in section.endpoints and is_main()
+    rows = [row for task in test if served and test[task] for row in read_rows(work / f"{task}.jsonl")]
     notes = [
-        *get(name, context.recipe).caveats(),
+        *method.caveats(),
         *([] if engine.startswith("transformers") else [f"answered by {engine}"]),
         *([f"WARNING: {failed:,} questions were not answered and count as wrong"] if failed else []),
+        *without_content(method, rows, "answers"),
     ]
     return {"rows": scores.overall.n, "notes": notes, "engine": engine}
+
+
+def without_content(method: Method, rows: Sequence[Mapping[str, Any]], what: str) -> list[str]:
+    """A warning where rows, or votes, from a server are reasoning without an answer, though no cap cut them off: of a model that
+    does not think, a reasoning parser takes the whole output for reasoning."""
+    from cirf.evaluation.harness import only_thoughts
+
+    count = sum(only_thoughts(method, row) for row in rows)
+    if not count:
+        return []
+    advice = "serve a model that does not think without --reasoning-parser"
+    return [f"WARNING: {count:,} of {len(rows):,} {what} are reasoning without content and count as unparsed; {advice}"]
 
 
 def answer(
@@ -123,6 +140,11 @@ def server_of(section: Evaluate, name: str) -> str:
     return f"{section.endpoints[name].model} at {section.endpoints[name].url}"
 
 
+def vllm_name(context: Context, running: VllmEngine) -> str:
+    """The engine and its number format."""
+    return f"{running.version}, {context.recipe.backbone.dtype}"
+
+
 @contextlib.contextmanager
 def vllm_of(context: Context, method: Method, section: Evaluate) -> Iterator[VllmEngine | None]:
     """vLLM with a method's model while the context lasts; ``None`` where ``section`` does not ask for it, or it cannot decode the
@@ -151,7 +173,7 @@ def _generating(
     from cirf.lm import backbone
     from cirf.lm.decoding import generate as decode
 
-    recipe, name = context.recipe, method.name
+    name = method.name
     if name in section.endpoints:
         yield served(context, method, section, RowLog(asked), progress), str, server_of(section, name)
         return
@@ -163,7 +185,7 @@ def _generating(
                 return running.generate(prompts, cap, section.temperature, section.top_p, context.run_seed(run))
 
             render = partial(backbone.prompt_text, tokenizer_for(context, name))
-            yield by_vllm, render, f"{running.version}, {recipe.backbone.dtype}"
+            yield by_vllm, render, vllm_name(context, running)
             return
     model, tokenizer = load_for(context, name)
     prefixes = beginnings(method, context.tasks, model, tokenizer, source_of(context, name))

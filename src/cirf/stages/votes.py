@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cirf.errors import CirfError
-from cirf.evaluation.harness import Output, Row, hide, judge, read
+from cirf.evaluation.harness import Output, Row, hide, judge, reading
 from cirf.methods import get
 from cirf.progress import Progress
 from cirf.recipe.schema import Evaluate, Recipe
@@ -150,18 +150,28 @@ def majority(answers: Sequence[str | None], same: Callable[[str, str], bool]) ->
     return Majority(None, 0.0) if most is None else Majority(most[0], len(most) / len(answers))
 
 
-Draw = Callable[[str, int, int, int], Sequence[Output]]
-"""A rendered prompt, a cap in tokens, the number of the first answer wanted and how many, to that many sampled outputs. An
-answer must depend on the prompt, the cap and its number alone."""
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Answers to a rendered prompt: the number of the first one, and how many."""
+
+    prompt: str
+    first: int
+    count: int
+
+
+Draw = Callable[[Sequence[Wanted], int], Sequence[Sequence[Output]]]
+"""What is wanted of each prompt, and a cap in tokens, to the sampled outputs of each. An answer must depend on its prompt, the
+cap and its number alone."""
 
 
 class Sampler(NamedTuple):
     """A model that votes: ``draw``, the template of its prompts, and all else that an output depends on, besides prompt and cap:
-    the model, sampling, seed, number format."""
+    the model, sampling, seed, number format. ``at_once``: how many questions are drawn together."""
 
     draw: Draw
     render_prompt: Callable[[str], str]
     how: Mapping[str, Any]
+    at_once: int = 1
 
 
 class StoredSample(NamedTuple):
@@ -186,19 +196,21 @@ class VoteSource:
     def cap(self, name: str) -> int:
         return self.method.budget(self.tasks[name], self.section)
 
-    def read(self, name: str, problem: Problem, outputs: Sequence[Output]) -> list[Row]:
+    def read(self, name: str, problem: Problem, outputs: Sequence[Output], rendered: str = "") -> list[Row]:
+        """The votes that outputs are; ``rendered`` is their rendered prompt, where it is known."""
         task = self.tasks[name]
         found = []
         for output in outputs:
-            parsed, correct = judge(read(self.method, output)[1], problem, task)
+            parsed, correct = judge(reading(self.method, output, rendered).answer, problem, task)
             row = {"output": output.text, "parsed": parsed, "correct": correct}
             failed = {"failed": why} if (why := getattr(output, "failed", "")) else {}
             found.append(row | {"tokens": output.tokens, "truncated": output.truncated} | failed)
         return found
 
-    def row(self, name: str, problem: Problem, prompt: str, outputs: Sequence[Output]) -> Row:
+    def row(self, name: str, problem: Problem, prompt: str, outputs: Sequence[Output], rendered: str = "") -> Row:
         """A question with its votes."""
-        return {"id": problem.id, "prompt": prompt, "gold": problem.answer, "votes": self.read(name, problem, outputs)}
+        votes = self.read(name, problem, outputs, rendered)
+        return {"id": problem.id, "prompt": prompt, "gold": problem.answer, "votes": votes}
 
 
 def request_votes(
@@ -207,19 +219,22 @@ def request_votes(
     test: Mapping[str, Sequence[Problem]],
     count: int,
     work: Path,
-) -> int:
+) -> list[str]:
     """``count`` votes on every problem into ``work/<task>.jsonl``, by a server's ``generate`` (`cirf.evaluation.engines.asker`),
-    which keeps what is answered; returns how many votes the server failed to give, which count as unparsed."""
-    failed = 0
+    which keeps what is answered; returns warnings of votes that the server failed to give or that are thoughts alone, which
+    count as unparsed."""
+    votes: list[Row] = []
     for name, problems in test.items():
         prompts = [asked.prompt(name, problem) for problem in problems]
         turns = [prompt for prompt in prompts for _ in range(count)]
         outputs = generate(turns, asked.cap(name), [*range(count)] * len(prompts))
         each = [outputs[start : start + count] for start in range(0, len(outputs), count)]
         rows = [asked.row(name, *given) for given in zip(problems, prompts, each, strict=True)]
-        failed += sum("failed" in vote for row in rows for vote in row["votes"])
+        votes += [vote for row in rows for vote in row["votes"]]
         write_rows(work / f"{name}.jsonl", rows)
-    return failed
+    failed = sum("failed" in vote for vote in votes)
+    warnings = [f"WARNING: {failed:,} votes were not given by the server and count as unparsed"] if failed else []
+    return [*warnings, *scores.without_content(asked.method, votes, "votes")]
 
 
 def draw_votes(
@@ -234,7 +249,8 @@ def draw_votes(
     """``count`` votes on every problem into ``work/<task>.jsonl``; returns the number of problems.
 
     Outputs of the same sampler that ``log`` holds are taken from it, the first ones if it has more than requested; further ones
-    are drawn and added to it. A killed draw goes on question by question. ``CirfError``: no problems.
+    are drawn and added to it, ``sampler.at_once`` questions together. A killed draw goes on where it was. ``CirfError``: no
+    problems.
     """
     if not any(test.values()):
         raise CirfError("evaluate.voting: there is no test problem to vote on")
@@ -250,18 +266,20 @@ def draw_votes(
         rendered = [sampler.render_prompt(prompt) for prompt in prompts]
         asking = [hash_json({**sampler.how, "prompt": text, "cap": asked.cap(name)}) for text in rendered]
         done = sum(len(kept.get(key, ())) >= count for key in asking)
-        rows = []
+        first_of = {key: i for i, key in reversed([*enumerate(asking)])}  # a question may occur twice
+        missing = [i for i, key in enumerate(asking) if first_of[key] == i and len(kept.setdefault(key, [])) < count]
         with progress.task(f"{count} votes on {name}", len(problems), "problems", done) as advance:
-            for problem, prompt, text, key in zip(problems, prompts, rendered, asking, strict=True):
-                there = kept.setdefault(key, [])
-                if len(there) < count:
-                    first = len(there)
-                    outputs = sampler.draw(text, asked.cap(name), first, count - first)
+            for start in range(0, len(missing), sampler.at_once):
+                batch = missing[start : start + sampler.at_once]
+                wanted = [Wanted(rendered[i], len(kept[asking[i]]), count - len(kept[asking[i]])) for i in batch]
+                drawn = sampler.draw(wanted, asked.cap(name))
+                for i, one, outputs in zip(batch, wanted, drawn, strict=True):
                     fresh = [StoredSample(o.text, o.tokens, o.truncated) for o in outputs]
-                    log.append({"key": key, "task": name, "id": problem.id, "first": first, "outputs": fresh})
-                    there += fresh
+                    log.append({"key": asking[i], "task": name, "id": problems[i].id, "first": one.first, "outputs": fresh})
+                    kept[asking[i]] += fresh
                     advance(1)
-                rows.append(asked.row(name, problem, prompt, there[:count]))
+        each = zip(problems, prompts, rendered, asking, strict=True)
+        rows = [asked.row(name, problem, prompt, kept[key][:count], text) for problem, prompt, text, key in each]
         write_rows(work / f"{name}.jsonl", rows)
     return sum(map(len, test.values()))
 
@@ -292,22 +310,25 @@ def drawing(context: Context, name: str, answering: StagePlan | str | None, work
         server = scores.server_of(recipe.evaluate, name)
         log = context.asked(f"served-votes-{name}-{hash_json(server)[:8]}")  # for another may serve other weights by that name
         generate = scores.served(context, method, sampling, log, context.progress)
-        failed = request_votes(vote_source, generate, test, max(section.votes), work)
-        warning = [f"WARNING: {failed:,} votes were not given by the server and count as unparsed"] if failed else []
-        notes = [f"answered by {server}", *warning]
-        return {"rows": sum(map(len, test.values())), "notes": notes}
+        notes = [f"answered by {server}", *request_votes(vote_source, generate, test, max(section.votes), work)]
+        return {"rows": sum(map(len, test.values())), "notes": notes, "engine": server}
     how = keys.drawn(recipe, method) | {
         "model": answering if isinstance(answering, str) else context.folder.content(answering.name)
     }
     log = context.asked(f"votes-{name}")
     with scores.vllm_of(context, method, recipe.evaluate) as running:
         draw = _by_transformers(context, method) if running is None else _by_vllm(context, running)
-        sampler = Sampler(draw, partial(backbone.prompt_text, tokenizer_for(context, name)), how)
-        return {"rows": draw_votes(vote_source, sampler, test, max(section.votes), log, work, context.progress)}
+        at_once = 1 if running is None else recipe.evaluate.batch_size
+        sampler = Sampler(draw, partial(backbone.prompt_text, tokenizer_for(context, name)), how, at_once)
+        drawn = {"rows": draw_votes(vote_source, sampler, test, max(section.votes), log, work, context.progress)}
+    if running is None:
+        return drawn
+    engine = scores.vllm_name(context, running)
+    return drawn | {"notes": [f"answered by {engine}"], "engine": engine}
 
 
 def _by_transformers(context: Context, method: Method) -> Draw:
-    """Draws votes with the run's model: of a rendered prompt and a cap, the votes from a first one on."""
+    """Draws votes with the run's model, which computes a prompt once for all of its votes."""
     from cirf.lm.decoding import generate as decode
 
     section = context.recipe.evaluate.voting
@@ -316,19 +337,21 @@ def _by_transformers(context: Context, method: Method) -> Draw:
     steer = method.steer(model, tokenizer)
     decoding = decode.Decoding(section.temperature, section.top_p, context.recipe.seed, prefixes, steer)
 
-    def draw(prompt: str, cap: int, first: int, count: int) -> Sequence[Output]:
-        return decode.sample_many(model, tokenizer, prompt, cap, count, decoding, first)
+    def draw(wanted: Sequence[Wanted], cap: int) -> Sequence[Sequence[Output]]:
+        return [decode.sample_many(model, tokenizer, one.prompt, cap, one.count, decoding, one.first) for one in wanted]
 
     return draw
 
 
 def _by_vllm(context: Context, running: VllmEngine) -> Draw:
-    """The same with vLLM, which computes a prompt once for all of its votes."""
+    """The same with vLLM, which draws the votes on all prompts together."""
     section, seed = context.recipe.evaluate.voting, context.recipe.seed
 
-    def draw(prompt: str, cap: int, first: int, count: int) -> Sequence[Output]:
-        votes = range(first, first + count)
-        return running.generate([prompt] * count, cap, section.temperature, section.top_p, seed, votes)
+    def draw(wanted: Sequence[Wanted], cap: int) -> Sequence[Sequence[Output]]:
+        prompts = [one.prompt for one in wanted for _ in range(one.count)]
+        numbers = [number for one in wanted for number in range(one.first, one.first + one.count)]
+        made = iter(running.generate(prompts, cap, section.temperature, section.top_p, seed, numbers))
+        return [[next(made) for _ in range(one.count)] for one in wanted]
 
     return draw
 
@@ -345,8 +368,9 @@ def voting(context: Context, name: str, work: Path) -> dict[str, Any]:
         drawn = {row["id"]: row["votes"] for row in context.rows(f"votes/{name}", f"{task}.jsonl")}
         items += [VotedQuestion(task, context.tasks[task], p, drawn[p.id], alone[p.id] if other else None) for p in problems]
     found: dict[str, Any] = {"method": name, "against": other}
-    if name in recipe.evaluate.endpoints:
-        found["engine"] = scores.server_of(recipe.evaluate, name)
+    drawing_by = (context.folder.manifest(f"votes/{name}") or {})["summary"]
+    if "engine" in drawing_by:
+        found["engine"] = drawing_by["engine"]
     if failed := sum("failed" in vote for item in items for vote in item.votes):
         found["failed"] = failed
     found["curve"] = curve(items, section.votes)

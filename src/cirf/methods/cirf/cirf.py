@@ -160,6 +160,10 @@ class CirfFull(Method):
     def well_formed(self, output: str) -> bool | None:
         return is_closed(output, self._names)
 
+    def set_aside(self, output: str) -> tuple[str, str]:
+        """As of any method, unless ``<think>`` is the delimiter of its traces."""
+        return ("", output) if self._names.start == "<think>" else super().set_aside(output)
+
     def read(self, output: str) -> tuple[str, str]:
         return read_trace(output, self._names)
 

@@ -35,6 +35,7 @@ _NO_THOUGHT = re.compile(  # names of what is no thought: an answer, a part of a
 )
 _GOES_ON = re.compile(r"[,;.)=]|[a-z]\S*\s+\S+\s+\S")  # a sentence with a mark in it: "<person>Bob</person> has the most."
 _CLOSES = ("/", "end")
+_MARK_LENGTH = 200
 _CHANNEL = re.compile(r"<\|channel\|>\s*(\w*)[^\n]{0,200}?<\|message\|>")
 _CONTROL = re.compile(r"<\|(?:start|end|return|message|call|channel|constrain)\|>(?:assistant\b)?")
 _UNMARKED = re.compile(r"\A\s*(?:assistant\s*)?analysis(?=[A-Z\s])(?P<thought>.*)assistant\s?final(?P<rest>.*)\Z", re.S)
@@ -49,13 +50,14 @@ _WRAPPED = re.compile(
 )
 
 
-def split_thoughts(text: str) -> tuple[str, str]:
+def split_thoughts(text: str, own_names: bool = True) -> tuple[str, str]:
     """The thoughts of a text and the rest, without their marks; no thoughts and the unchanged text if it has no marks. Text
     before a closing mark without an opening one is a thought, as is all text after an opening one that is never closed. A pair of
-    marks with any other name (``<work>...</work>``) holds thoughts if it opens the text and an answer follows."""
+    marks with any other name (``<work>...</work>``) holds thoughts if it opens the text and an answer follows, unless
+    ``own_names`` is false."""
     if "<|channel|>" in text:
         return _harmony(text)
-    if (formed := _in_another_form(text)) is not None:
+    if (formed := _in_another_form(text, own_names)) is not None:
         return formed
     text = _ESCAPED.sub(r"<\1>", text)
     if (unmarked := _UNMARKED.match(text)) is not None:  # a server that leaves the special tokens out
@@ -93,21 +95,28 @@ def declared(text: str, delimiter: Sequence[str]) -> str:
     return f"<think>{before.strip()}</think>\n{rest.strip()}" if before.strip() and rest.strip() else text
 
 
+def opens_thoughts(prompt: str) -> str:
+    """The opening mark that a rendered prompt ends with, so that an output begins within thoughts; empty if there is none."""
+    end = prompt.rstrip()
+    marks = [mark for mark in _MARK.finditer(end, max(0, len(end) - _MARK_LENGTH)) if mark.end() == len(end)]
+    return next((mark[0] for mark in marks if (mark[mark.lastgroup or 0] or "").casefold() not in _CLOSES), "")
+
+
 def unwrapped(text: str) -> str:
     """A text without the tags of an answer or a solution around all of it."""
     found = _WRAPPED.match(text)
     return text if found is None else next(filter(None, map(found.group, _WITHIN)), "").strip()
 
 
-def _in_another_form(text: str) -> tuple[str, str] | None:
-    """The thoughts and the rest where a text has one of the forms without marks of their own, or a pair of marks around all that
-    precedes its answer."""
+def _in_another_form(text: str, own_names: bool) -> tuple[str, str] | None:
+    """The thoughts and the rest where a text has one of the forms without marks of their own, or, with ``own_names``, a pair of
+    marks around all that precedes its answer."""
     if not text.lstrip().startswith(("<", "[", "Here ")):
         return None
     for form in _FORMS:
         if (found := form.fullmatch(text.strip())) is not None:
             return found["thought"].strip(), found["rest"].strip()
-    own = _OWN.fullmatch(text)
+    own = _OWN.fullmatch(text) if own_names else None
     if own is None or _MARK.search(text):
         return None
     name = own["tag"] or own["square"] or own["bar"]
