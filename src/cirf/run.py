@@ -121,7 +121,7 @@ def execute(
 def _idle(context: Context, stages: Sequence[StagePlan]) -> list[str]:
     """Sentences about trainings that are still to be done in which some of the processes will idle."""
     trainings = [stage for stage in stages if stage.name.startswith(("models/", "trials/"))]
-    to_do = {stage.name.split("/")[1] for stage in trainings if not context.folder.is_done(stage)}
+    to_do = {stage.name.split("/")[1] for stage in trainings if not is_intact(context.folder, stage)}
     methods = [method for method in learners(context.recipe) if method.name in to_do and method.reward is None]
     sections = (context.recipe.finetune.resolved(method.name, method.training) for method in methods)
     return list(dict.fromkeys(filter(None, (idle(section, world_size()) for section in sections))))

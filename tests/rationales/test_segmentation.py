@@ -245,6 +245,7 @@ def test_of_two_series_the_steps_that_count_are_taken(mark: str, before: str, be
 def test_a_calculation_before_the_steps_counts_unless_they_replace_it(before: str, kept: int) -> None:
     steps = "\n".join(f"Step {place}: {text}" for place, text in enumerate(DONE, 1))
     assert len(segment(before + steps, "auto").segments) == kept
+    assert len(segment(f"Let me see. {steps}", "auto").segments) == 3  # the first mark is within a line
 
 
 @pytest.mark.parametrize("heading", ["Solution:", "**Working:**", "Let's carry it out:\n"])

@@ -229,7 +229,8 @@ def _segment(text: str, by: Rule, choices: Sequence[str] | None, section: schema
     # "1. A. walk: ..." numbers the options: the option rule also parts the conclusion from the last of them
     if len(segments) >= 2 and not (choices and all(map(option_letter, segments))):
         before = text[: marks[0].start]
-        superseded = bool(ordinal_marks(before)) or _ABANDONED.search(before) is not None
+        again = marks[0].number == 1 and bool(ordinal_marks(before))  # else the text before has the first of these steps
+        superseded = again or _ABANDONED.search(before) is not None
         return Segmentation("ordinal", segments if superseded else (*_calculating(before), *segments))
     options = _by_option(text, choices) if choices else ()
     if len(options) >= 2:
