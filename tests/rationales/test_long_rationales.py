@@ -383,3 +383,17 @@ def test_adjacent_steps_of_one_code_may_share_a_token(workshop: tinyrun.Workshop
         assert list(trace.codes) == [code for place, code in enumerate(found) if place == 0 or found[place - 1] != code]
         assert trace.results[-1] == results[example.problem.id][-1]  # each step of these sums has one
         assert len(example.segments) == len(trace.codes) and "\n".join(example.segments) == "\n".join(whole[example.problem.id])
+
+
+def test_work_after_a_check_that_holds_is_no_part_of_the_check() -> None:
+    steps = (
+        "The first number is 12 - 2 = 10.",
+        "To verify, 10 + 2 = 12. Correct.",
+        "The second number is three times as large: 10 * 3 = 30.",
+        "The third number is a third of the second: 30 / 3 = 10.",
+        "So the third number is 10.",
+    )
+    problem = Problem(
+        "p", "numbers", "The first is 12 less 2, the second 3 times that, the third a third. What is the third?", "10"
+    )
+    assert not [each.place for each in redundant(steps, problem) if each.place in (0, 2, 3)]

@@ -240,12 +240,34 @@ def test_of_two_series_the_steps_that_count_are_taken(mark: str, before: str, be
         ("Step 1: 4 + 8 = 12. No, that is wrong.\n", 3),
         ("He has 4 + 8 = 12. That is a mistake, so start again.\n", 3),
         ("There are 4 + 8 = 12 beads in all.\n", 4),
+        ("She was wrong to count bags; 4 + 8 = 12 beads.\n", 4),
+        ("Starting again from the bags, 4 + 8 = 12 beads.\n", 4),
+        ("Try 2 of the bags first: 4 + 8 = 12 beads.\n", 4),
     ],
 )
 def test_a_calculation_before_the_steps_counts_unless_they_replace_it(before: str, kept: int) -> None:
     steps = "\n".join(f"Step {place}: {text}" for place, text in enumerate(DONE, 1))
     assert len(segment(before + steps, "auto").segments) == kept
     assert len(segment(f"Let me see. {steps}", "auto").segments) == 3  # the first mark is within a line
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Let me count the boxes that stand in row number {0} of the long hall behind the shop: {0} * 4 = {1} boxes.",
+        "({0}) I need the boxes that stand in row number {0} of the long hall behind the shop: {0} * 4 = {1} boxes.",
+        "### Part {0}\nLet me count the boxes of row {0}. I should take all that stand in it behind the shop: {0} * 4 = {1} boxes.",
+    ],
+)
+def test_a_step_a_line_is_no_thinking_aloud(line: str) -> None:
+    text = "\n".join(line.format(place, 4 * place) for place in range(1, 10))
+    found = segment(text, "auto")
+    assert len(text) >= 800 and found.rule != "function" and len(found.segments) >= 9, found
+
+
+def test_a_last_step_that_begins_as_an_answer_is_a_step() -> None:
+    text = "12 - 2 = 10 pens are left.\nFinal answer - add the 7 that she buys to get 17 pens."
+    assert len(segment(text, "auto").segments) == 2
 
 
 @pytest.mark.parametrize("heading", ["Solution:", "**Working:**", "Let's carry it out:\n"])

@@ -171,7 +171,7 @@ def _last_that_goes_on(steps: Sequence[str], functions: Sequence[str], stating: 
         new = not known.issuperset(numbers) and (bool(made) or place not in stating)
         known |= numbers
         last = place if (uses or new) and not aside else last
-        aside = aside and function != "conclude"
+        aside = aside and function != "conclude" and not _CONFIRMS.search(step)
     return last
 
 

@@ -276,10 +276,12 @@ def _by_ordinal(text: str, marks: Sequence[Mark]) -> tuple[str, ...]:
     return _tidy(parts)
 
 
-_ABANDONED = re.compile(
-    r"\b(?:attempt|try) \d|\bredo\b|\bstart(?:ing)? (?:over|again)|\b(?:is|was|['’]s) (?:wrong|a mistake)", re.I
+_ABANDONED = re.compile(  # what a text before numbered steps ends with, if they replace it
+    r"(?:\b(?:attempt|try) \d+\W*"
+    r"|\b(?:that|this|it)(?: is| was|['’]s) (?:wrong|incorrect|not right|a mistake)\b[^.!?\n=]*[.!?:]?\s*"
+    r"|\b(?:redo|start(?:ing)? (?:over|again))\b[^.!?\n=]*[.!?:]?\s*)\Z",
+    re.I,
 )
-"""A try before the numbered steps that these replace."""
 
 
 def _calculating(text: str) -> tuple[str, ...]:
@@ -357,7 +359,8 @@ def _with_answer(parts: Sequence[str], longest: int | None = None) -> tuple[str,
 
 def _only_answers(text: str, before: str) -> bool:
     """Whether a step only repeats the answer: under a heading or label, or as a number that the one before it works out."""
-    if _LABELLED.fullmatch(text):
+    labelled = _LABELLED.fullmatch(text)
+    if labelled and len(labelled["said"].split()) <= _FEW_WORDS:
         return True
     values = worked_out(before)[-1:]
     return bool(values) and _NUMBER_ALONE.fullmatch(text) is not None and numbers_in(text) == numbers_in(*values)

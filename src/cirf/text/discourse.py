@@ -88,7 +88,7 @@ _ALOUD = re.compile(
 _MY_PLAN = re.compile(
     r"(?:^|(?<=[.!?]\s))[^.!?\n]{0,80}?\b(?-i:I)(?:['’](?:ll|m|d)| need| can| should| will| want| have to| could)\b", re.I | re.M
 )
-_SENTENCES = 1.5  # a line of prose, on average, at least: else each line is a step
+_SENTENCES, _FEW_LINES = 2.5, 2  # with fewer sentences a line, on average, and more lines than that, each line is a step
 _CONCLUDES = re.compile(r"\W{0,9}so(?!['’]?\w)", re.I)
 _HMM = re.compile(r"\W{0,9}h+mm+\b(?P<more>,\s+(?!hmm))?", re.I)
 
@@ -111,12 +111,12 @@ def turns(text: str, count: int) -> bool:
 
 
 def speaks(text: str, count: int) -> bool:
-    """Whether a text thinks aloud in milder ways: whether ``count`` of its sentences open with *let me*, *alright*, *wait*, or
-    say what *I'll* do or *I need* in paragraphs of prose, not one step a line."""
-    if sum(1 for _ in islice(_ALOUD.finditer(text), count)) == count:
-        return True
-    prose = [len(sentences(line)) for line in text.split("\n") if line[:1].isalpha()]
-    return sum(prose) >= _SENTENCES * len(prose) and sum(1 for _ in islice(_MY_PLAN.finditer(text), count)) == count
+    """Whether a text thinks aloud in milder ways, in paragraphs of prose and not a step a line: whether ``count`` of its sentences
+    open with *let me*, *alright*, *wait*, or say what *I'll* do or *I need*."""
+    prose = [len(sentences(line)) for line in text.split("\n") if line.strip()]
+    if len(prose) > _FEW_LINES and sum(prose) < _SENTENCES * len(prose):
+        return False
+    return any(sum(1 for _ in islice(pattern.finditer(text), count)) == count for pattern in (_ALOUD, _MY_PLAN))
 
 
 def pieces(text: str, shortest: int, longest: int) -> tuple[str, ...]:
