@@ -256,7 +256,7 @@ def test_a_calculation_before_the_steps_counts_unless_they_replace_it(before: st
     [
         "Let me count the boxes that stand in row number {0} of the long hall behind the shop: {0} * 4 = {1} boxes.",
         "({0}) I need the boxes that stand in row number {0} of the long hall behind the shop: {0} * 4 = {1} boxes.",
-        "### Part {0}\nLet me count the boxes of row {0}. I should take all that stand in it behind the shop: {0} * 4 = {1} boxes.",
+        "### Part {0}\nLet me count the boxes of row {0}. I should take all that stand behind the shop: {0} * 4 = {1} boxes.",
     ],
 )
 def test_a_step_a_line_is_no_thinking_aloud(line: str) -> None:

@@ -111,8 +111,8 @@ def turns(text: str, count: int) -> bool:
 
 
 def speaks(text: str, count: int) -> bool:
-    """Whether a text thinks aloud in milder ways, in paragraphs of prose and not a step a line: whether ``count`` of its sentences
-    open with *let me*, *alright*, *wait*, or say what *I'll* do or *I need*."""
+    """Whether a text thinks aloud in milder ways, in paragraphs and not a step a line: whether ``count`` of its sentences open
+    with *let me*, *alright*, *wait*, or say what *I'll* do or *I need*."""
     prose = [len(sentences(line)) for line in text.split("\n") if line.strip()]
     if len(prose) > _FEW_LINES and sum(prose) < _SENTENCES * len(prose):
         return False
