@@ -47,7 +47,8 @@ def read_user_code(path: str, where: str) -> tuple[dict[str, Any], str]:
     ``CirfError`` if the file is not there or fails as code (with the line), or may not be run (`look_only`).
     """
     if _only_looking is not False and user_path(path).resolve() not in _given:
-        raise CirfError(f"{path}: Python code named by this run; if you trust it, add --trust-remote-code to run it")
+        how = "add --trust-remote-code to run it" if _only_looking else "call cirf.user_code.look_only(trust=True) before"
+        raise CirfError(f"{path}: Python code named by this run; if you trust it, {how}")
     try:
         content = user_path(path).read_bytes()
     except FileNotFoundError:

@@ -18,7 +18,7 @@ from cirf.recipe import schema
 from cirf.records import Problem
 from cirf.store.files import RowLog
 from cirf.tasks import get
-from cirf.tasks.parsing.thoughts import declared, opens_thoughts, split_thoughts
+from cirf.tasks.parsing.thoughts import declared, opens_thoughts, split_thoughts, thoughts_apart
 
 THOUGHT = "Okay, 4 * 8 = 32 beads are there.\nThen 32 - 4 = 28 are left."
 FULL = "Noor has 4 * 8 = 32 beads.\nAfter that 32 - 4 = 28 are left.\nThe answer is 28."
@@ -241,3 +241,20 @@ def test_equations_alone_are_steps_and_an_answer_behind_hashes_is_none(text: str
     assert found[0].agrees is True
     (cut,) = cut_all(found, schema.Segments(), [_problem(None)]).steps
     assert cut.segments == steps
+
+
+@each_row(
+    ("output", "rest"),
+    [
+        ("<reasoning>", "<reasoning>"),  # an answer that is a mark
+        ("[THINK]", "[THINK]"),
+        ("So 40 + 2 = 42.\n#### 42\n</think>", "So 40 + 2 = 42.\n#### 42\n</think>"),
+        ("<think>a</think>\nThe answer is 42.</think>", "The answer is 42."),
+        ("I use <scratchpad> notes: 40+2.\n#### 42", "I use <scratchpad> notes: 40+2.\n#### 42"),
+        ("The answer is 999.\n</think>\n\n26", "26"),
+        ("<think>\nMaybe the answer is 18. Wait", ""),
+        ("<think>only</think>", ""),
+    ],
+)
+def test_an_answer_may_name_the_marks_of_thoughts(output: str, rest: str) -> None:
+    assert thoughts_apart(output)[1] == rest

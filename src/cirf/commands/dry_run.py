@@ -296,7 +296,7 @@ def _print_too_large(made: dict[str, Any]) -> None:
     large = [name for name, row in methods.items() if row["memory_gib"] > free]
     never = [name for name in large if methods[name]["memory_gib_batch_of_one"] > free]
     lower = "; lower finetune.batch_size and raise finetune.gradient_accumulation_steps by the same factor"
-    shard = ", even with one row a forward pass; train a smaller model, or shard this one over "
+    shard = ", even with one row a forward pass; train a smaller model, or shard the training, if the method allows it, over "
     shard += "more GPUs" if made.get("sharded") else "several GPUs (ACCELERATE_USE_FSDP=true; --processes N estimates it)"
     for names, advice in (([name for name in large if name not in never], lower), (never, shard)):
         if names:

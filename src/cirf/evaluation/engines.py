@@ -47,7 +47,7 @@ def asker(
     or does not answer after all retries, has an empty output, up to the share ``section.max_unanswered_share`` of the turns. An
     endpoint's own cap replaces the given one.
     ``closing``: the delimiter by which the reasoning and the answer, which servers return apart, are joined again; ``None``: the
-    reasoning is thoughts, which begin the output as ``<think>...</think>``.
+    reasoning is thoughts, which begin the output as ``<think>...</think>``; empty: it is left out.
 
     ``CirfError``: as `cirf.endpoints.fleet.ask` does, for too many questions without an answer, or where a server does not count
     tokens.
@@ -84,7 +84,7 @@ def asker(
 
 def _joined(answer: Answer, closing: str | None) -> str:
     """The whole output. Reasoning without content has no closing delimiter; a closed one without an answer looks the same."""
-    if not answer.reasoning:
+    if not answer.reasoning or closing == "":
         return answer.text
     start, end = ("<think>", "</think>\n\n") if closing is None else ("", closing)
     return start + answer.reasoning + (end + answer.text if answer.text else "")

@@ -31,7 +31,7 @@ from cirf.progress import Progress
 from cirf.recipe.schema import Evaluate, Override, Recipe, Reward, Section
 from cirf.records import Example, Problem, Steps, Trace
 from cirf.store.files import RowLog
-from cirf.tasks.parsing.thoughts import split_thoughts
+from cirf.tasks.parsing.thoughts import thoughts_apart
 from cirf.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -156,8 +156,12 @@ class Method:
     def set_aside(self, output: str) -> tuple[str, str]:
         """The thoughts in an output (``<think>...</think>``), which hold no answer, and the rest, which `read` gets. A `read` of
         the user's own gets the whole output, since marks of thoughts may belong to its form."""
-        own = not type(self).read.__module__.startswith("cirf.")
-        return ("", output) if own else split_thoughts(output, own_names=False)
+        return ("", output) if self.reads_marks else thoughts_apart(output)
+
+    @property
+    def reads_marks(self) -> bool:
+        """Whether `read` is of the user's own, to which marks of thoughts may be part of the form."""
+        return not type(self).read.__module__.startswith("cirf.")
 
     def read(self, output: str) -> tuple[str, str]:
         """An output's two halves: the reasoning, and the text that the task's parser reads the answer from."""

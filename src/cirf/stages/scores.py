@@ -131,7 +131,9 @@ def served(
     from cirf.evaluation.engines import asker
     from cirf.lm.vocabulary import token_names
 
-    closing = token_names(0, context.recipe.vocabulary.delimiters).end if method.functional else None
+    closing = "" if method.reads_marks else None
+    if method.functional:
+        closing = token_names(0, context.recipe.vocabulary.delimiters).end
     return asker(section, method.name, asked, context.recipe.seed, closing, progress)
 
 

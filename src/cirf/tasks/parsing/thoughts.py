@@ -68,7 +68,7 @@ def split_thoughts(text: str, own_names: bool = True) -> tuple[str, str]:
     for mark in _MARK.finditer(text):
         marked = True
         said = text[start : mark.start()]
-        if (mark[mark.lastgroup or 0] or "").casefold() in _CLOSES:
+        if _closes(mark):
             thoughts += [said] if thinking else [*rest, said]
             rest = rest if thinking else []
             thinking = False
@@ -95,11 +95,28 @@ def declared(text: str, delimiter: Sequence[str]) -> str:
     return f"<think>{before.strip()}</think>\n{rest.strip()}" if before.strip() and rest.strip() else text
 
 
+def thoughts_apart(output: str) -> tuple[str, str]:
+    """The thoughts of a model's answer and the rest, as `split_thoughts` gives them; but an answer may also name such marks. Its
+    thoughts open it, or end at a closing mark that text follows. The output unchanged if it has none."""
+    marks, end = list(_MARK.finditer(output)), len(output)
+    while marks and _closes(marks[-1]) and not output[marks[-1].end() : end].strip():
+        end = marks.pop().start()
+    if not marks:
+        return split_thoughts(output, own_names=False) if end == len(output) else ("", output)
+    first = marks[0]
+    opens = not _closes(first) and not output[: first.start()].strip() and bool(output[first.end() : end].strip())
+    return split_thoughts(output[:end], own_names=False) if opens or _closes(first) else ("", output)
+
+
+def _closes(mark: re.Match[str]) -> bool:
+    return (mark[mark.lastgroup or 0] or "").casefold() in _CLOSES
+
+
 def opens_thoughts(prompt: str) -> str:
     """The opening mark that a rendered prompt ends with, so that an output begins within thoughts; empty if there is none."""
     end = prompt.rstrip()
     marks = [mark for mark in _MARK.finditer(end, max(0, len(end) - _MARK_LENGTH)) if mark.end() == len(end)]
-    return next((mark[0] for mark in marks if (mark[mark.lastgroup or 0] or "").casefold() not in _CLOSES), "")
+    return next((mark[0] for mark in marks if not _closes(mark)), "")
 
 
 def unwrapped(text: str) -> str:
