@@ -243,6 +243,24 @@ def test_texts(text: str, expected: str | None) -> None:
 
 
 @each_row(
+    ("said", "expected"),
+    [
+        *((said, said) for said in ("just in time", "just war", "just desserts", "then and there", "clearly and simply")),
+        *((said, said) for said in ("equal to B", "exactly one of them", "just a dream", "just I", "Simply Red", "just he/she")),
+        *((said, "100") for said in ("simply 100", "equal to 100", "exactly equal to 100", "therefore 100", "then 100")),
+        *((said, "x + 1") for said in ("simply x + 1", "thus x + 1")),
+        ("simply B", "B"),
+        ("just seven", "seven"),
+        ("therefore Paris", "Paris"),
+        ("hence, clearly, Paris", "Paris"),
+    ],
+)
+def test_words_that_lead_to_an_answer_are_no_part_of_it(said: str, expected: str) -> None:
+    for text in (f"The answer is {said}.", f"We look.\n#### {said}"):
+        assert parse_answer("text", text) == expected
+
+
+@each_row(
     ("kind", "one", "other", "same"),
     [
         ("number", "0.5", "1/2", True),

@@ -1127,3 +1127,121 @@ def test_thoughts_alone_are_read_where_they_end_in_an_answer(closed: str) -> Non
     for text in (f"<think>{WORK}{closed}", f"<think>The answer is 5? No.\n{WORK}{closed}"):
         with pytest.raises(RowError, match="no answer is found"):
             plain_row({"prompt": ASKED, "completion": text}, "rows, row 0")
+
+
+@each_row(
+    ("choices", "said", "answer"),
+    [
+        (["x<3", "x>3", "3"], "x < 3", "A"),
+        (["y=2x+3", "y=2x", "3"], "y = 2x + 3", "A"),
+        (["ice-cream", "ice", "cream"], "ice cream", "A"),
+        (["well known", "known"], "well-known", "A"),
+        (["2 : 3", "3 : 2", "2", "3"], "2:3", "A"),
+        (["−3", "3", "0"], "-3", "A"),
+        (["\\frac{1}{2}", "\\frac{1}{3}", "1"], "\\frac{1}{2}", "A"),
+        (["$\\sqrt{2}$", "$\\sqrt{3}$", "2", "3"], "$\\sqrt{2}$", "A"),
+        (["1.5", "1", "5"], "1.50", "A"),
+        (["Dr. No", "No", "Yes"], "Dr. No", "A"),
+        (["5", "-5"], "x = -5", "B"),
+        (["x>3", "x<3"], "(B) $x < 3$", "B"),
+        (["3 apples", "5 apples"], "B: 5 apples", "B"),
+        (["3 apples", "5 apples"], "6 apples", None),
+        (["3 apples", "5 apples"], "B: 3 apples", None),
+        (["5", "10", "0"], "-5", None),
+        (["2 sin x", "sin x"], "3 sin x", None),
+        (["1", "2"], "12", None),
+        (["2", "3"], "2:3", None),
+    ],
+)
+def test_an_option_is_the_one_that_equals_what_the_text_says(choices: list[str], said: str, answer: str | None) -> None:
+    for closing in (f"The answer is {said}.", f"#### {said}", f"So \\boxed{{{said}}}"):
+        row = {"question": "Which?", "choices": choices, "completion": f"We look.\n{closing}"}
+        if answer is not None:
+            _, (problem,) = rows_in_memory([row], "mine")
+            assert problem.answer == answer
+        else:
+            with pytest.raises(CirfError, match=r"choices|option"):
+                rows_in_memory([row], "mine")
+
+
+@each_row(
+    ("text", "answer"),
+    [
+        ("It is in Italy. The answer is C. B is right only for England.", "C"),
+        ("It is in Italy. The answer is C. You might think the answer is B.", "C"),
+        ("One might think the answer is B. But it is in Italy. So it is Rome.", "C"),
+        ("I would say the answer is A? No. I would say the answer is C.", "C"),
+        ("The answer is C because it is in Italy.", "C"),
+        ("It is in Italy. C is correct.", "C"),
+        ("The answer would be B if it were England. But it is France, so A.", None),
+    ],
+)
+def test_what_a_text_outright_calls_the_answer_counts(text: str, answer: str | None) -> None:
+    row = {"question": "Which?", "choices": ["Paris", "London", "Rome"], "completion": text}
+    if answer is not None:
+        _, (problem,) = rows_in_memory([row], "mine")
+        assert problem.answer == answer
+    else:
+        with pytest.raises(CirfError, match="not among the choices"):
+            rows_in_memory([row], "mine")
+
+
+def test_a_letter_that_is_right_elsewhere_is_no_option_of_a_question() -> None:
+    asked = "Which is in England?\nA) Paris\nB) London\nC) Rome"
+    row = plain_row({"question": asked, "completion": "A is right about France, but not here. The answer is London."}, "here")
+    assert row["answer"] == "London"
+
+
+@each_row(
+    ("line", "answer"),
+    [
+        *((line, "28") for line in ("x = 28", "4 * 7 = 28", "So 28", "Total: 28", "Therefore, 28 beads")),
+        *((line, "28") for line in ("Ann has 28 beads left", "28 beads!", "28 beads", "28", "So she has 28 beads.")),
+        ("New York City", "New York City"),
+        ("November 5, 1990", "November 5, 1990"),
+        ("yes", "yes"),
+    ],
+)
+def test_a_line_below_a_heading_is_read_as_a_last_line(line: str, answer: str) -> None:
+    for heading in ("## Answer", "### Final Answer", "**Answer**", "**Answer:**"):
+        row = plain_row({"prompt": ASKED, "completion": f"{WORK}\n\n{heading}\n{line}"}, "here")
+        assert row["answer"] == answer and row["rationale"].startswith(WORK)
+
+
+@pytest.mark.parametrize("sharegpt", [False, True])
+def test_a_last_turn_of_thoughts_alone_calls_no_tools(sharegpt: bool) -> None:
+    def chat(thought: str) -> dict[str, Any]:
+        said = f"<think>{thought}</think>"
+        turns = [{"from": "human", "value": ASKED}, {"from": "gpt", "value": said}]
+        return {"conversations": turns} if sharegpt else {"messages": [USER, assistant(said)]}
+
+    row = plain_row(chat(WORK) | {"answer": "28"}, "here")
+    assert (row["question"], row["answer"]) == (ASKED, "28")
+    row = plain_row(chat(f"{WORK}\nSo the answer is 28."), "here")
+    assert (row["answer"], row["rationale"]) == ("28", WORK)
+
+
+@each_row(
+    ("end", "answer"),
+    [
+        ("Rounds: quarter, semi, <final>. So 4 * 7 = 28.", "28"),
+        ("In [final] version [/final] we have it all. So 28.", "28"),
+        ("[answer]: 28 [/answer]", "28"),
+        ("[Final Answer] 28 [/Final Answer]", "28"),
+        ("It is <|answer|>28<|/answer|>", "28"),
+        ("It is <answer>28</answer>", "28"),
+    ],
+)
+def test_marks_of_an_answer_are_a_pair_at_the_front_of_a_line(end: str, answer: str) -> None:
+    assert plain_row({"prompt": ASKED, "completion": f"{WORK}\n{end}"}, "here")["answer"] == answer
+
+
+@pytest.mark.parametrize("marks", [["|||"], ["[[T]]", "[[/T]]"]])
+def test_a_delimiter_in_an_answer_or_after_it_is_no_part_of_it(marks: list[str]) -> None:
+    answers = {1: ["10 ||| 28", "28 |||"], 2: ["[[T]]10[[/T]] 28", "28 [[/T]]", "[[T]]10[[/T]] 28 [[/T]]"]}
+    for answer in answers[len(marks)]:
+        row = plain_row({"question": ASKED, "rationale": WORK, "answer": answer}, "here", delimiter=marks)
+        assert (row["answer"], row["rationale"]) == ("28", WORK)
+    text = f"{WORK} ||| 28 |||" if len(marks) == 1 else f"[[T]]{WORK}[[/T]] 28 [[/T]]"
+    row = plain_row({"question": ASKED, "completion": text}, "here", delimiter=marks)
+    assert (row["answer"], row["rationale"]) == ("28", WORK)

@@ -75,7 +75,7 @@ def build_task(entry: TaskEntry, data: str | None, lenient: bool = False, allowe
 
 
 def _task(name: str, kind: AnswerKind, summary: str, commas: bool) -> Task:
-    return Task(name=name, title=name, summary=summary, answer=kind, rule=produced, version=18, decimal_commas=commas)
+    return Task(name=name, title=name, summary=summary, answer=kind, rule=produced, version=19, decimal_commas=commas)
 
 
 def rows_in_memory(rows: Sequence[Mapping[str, Any]], name: str, answer: AnswerKind | None = None) -> tuple[Task, list[Problem]]:

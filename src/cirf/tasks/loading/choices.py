@@ -15,16 +15,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from cirf.store.jsonl import RowError
-from cirf.tasks.parsing.anchors import anchors
+from cirf.tasks.loading.targets import unhedged
+from cirf.tasks.parsing.anchors import anchors, first_sentence, last_sentence
 from cirf.tasks.parsing.answers import normalise_text, parse_answer
 from cirf.tasks.parsing.options import CHOICE_IS, IS_RIGHT, listed_options, without_letters
-from cirf.tasks.parsing.texts import bare_quantity
+from cirf.tasks.parsing.texts import same_text, tidy
 from cirf.tasks.parsing.thoughts import split_thoughts, unwrapped
 
 _COLUMN = re.compile(r"(?P<series>|options?|choices?|opt?|ending|answer|sol|alternative)(?P<place>[a-j]|\d)")
 _PREFIX = re.compile(r"\A[a-z]{1,3}_(?=[a-z]+_?[a-j\d]\Z)")  # of q_op1
 _LETTER = re.compile(r"(?:option|choice)?\s*[(\[]?([A-Za-z])[)\].:]?", re.I)
 _SAID_LETTER = re.compile(r"\W*(?:[Oo]ption\s+)?([A-J])\b[)\].:,;*]*((?P<why>\s+(?:because|since|as|for)\b)?.*)", re.S)
+_REASON = re.compile(r"[,;]?\s+(?:because|since|as)\b", re.I)
+_FENCES = re.compile(r"\$([^$]*)\$|\*\*|\\[()]")  # of formulas and emphasis
+_FRONT = re.compile(r"\W*(?i:(?:the\s+)?(?:option|choice|letter)\s+)?\W*([A-J])\b(?!\s*[-−+*/=^<>_])([)\].:]?)")
+_FORMULA = re.compile(r"[\\=<>^{}≤≥]|\w\s?[+*/]\s?\w|\d\s?[-−:]\s?\d")
+_UNSURE = re.compile(r"\b(?:if|unless|might|would|could)\b", re.I)
+_DIGITS, _WORD = re.compile(r"\d[\d.,]*"), re.compile(r"[^\W\d_]{2}")
 _ALONE = re.compile(r"(?:(?:option|choice)\s+)?[(\[]?(\w+)[)\].:]?", re.I)
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _FEWEST = 2
@@ -263,21 +270,51 @@ def _in_question(row: Mapping[str, Any]) -> list[str]:
 
 
 def chosen(row: Mapping[str, Any], text: str, found: str | None, where: str) -> str | None:
-    """The answer of a text whose row has options: the letter of the one that it says by letter or text, else what is ``found`` in
-    it. Options that only the question lists count where the text says a letter alone, with its reason or with its option."""
+    """The answer of a text whose row has options: the letter of the one that is ``found`` in it or that its last anchor says by
+    letter or text, else what is ``found``. Options that only the question lists count where the anchor says a letter alone, with
+    its reason or with its option."""
     choices = with_choices({**row, "answer": ""}, where).get("choices")
     rest = unwrapped(split_thoughts(text)[1]) or text
-    said = [each for _, each in anchors(rest, CHOICE_IS, IS_RIGHT)]
+    said = [each for _, each in unhedged(rest) or anchors(last_sentence(rest), CHOICE_IS, IS_RIGHT) if tidy(each)][-1:]
     if not choices:
         listed = listed_options(str(row.get("question", "")))
-        letter = next(filter(None, (_letter_said(each, listed) for each in reversed(said))), None) if listed else None
+        letter = next(filter(None, (_letter_said(each, listed) for each in said)), None) if listed else None
         return letter or found
-    if (letter := parse_answer("option", rest, choices)) and said:
-        return letter
-    if found is not None and (_LETTER.fullmatch(found) or normalise_text(found) in map(normalise_text, choices)):
+    if found is None:  # "So the iron is heavier."
+        return parse_answer("option", rest, choices)
+    if _LETTER.fullmatch(found):
         return found
-    worth = [place for place, choice in enumerate(choices) if found is not None and bare_quantity(choice) == found]
-    return chr(65 + worth[0]) if len(worth) == 1 else letter or found
+    whole = [each.split("\n")[0].strip() for each in said if found in tidy(each)]  # not one that the text corrects
+    for each in (*whole, *(first_sentence(each) for each in whole), found):
+        for part in (each, _REASON.split(each, maxsplit=1)[0]):
+            if (place := _same_option(part, choices)) is not None:
+                return chr(65 + place)
+    return next(filter(None, (_named_option(each, choices) for each in (*whole, found))), found)
+
+
+def _same_option(said: str, choices: Sequence[str]) -> int | None:
+    """The place of the only option that is the same text, else of the only one of the same value (``28`` of ``28 beads``)."""
+    said, *choices = (tidy(_FENCES.sub(r"\1", each)) for each in (said, *choices))
+    if (place := letter_and_text(said, choices)) is not None:
+        return place
+    same = [normalise_text(each) == normalise_text(said) != "" for each in choices]
+    if not any(same) and not ((front := _FRONT.match(said)) and front[2]):  # "B: 3", where A is 3
+        same = [same_text(said, each) for each in choices]
+    return same.index(True) if same.count(True) == 1 else None
+
+
+def _named_option(said: str, choices: Sequence[str]) -> str | None:
+    """The letter that a phrase begins with, or of the only option that it names in words. A part of a formula is no option, and
+    neither is a number of it; a phrase that only supposes names none."""
+    said = _FENCES.sub(r"\1", first_sentence(said))
+    letter = None if _UNSURE.search(said) else parse_answer("option", f"#### {said}", choices)
+    if letter is None or ((front := _FRONT.match(said)) and front[1] == letter):
+        return letter
+    words, plainer = normalise_text(said), [normalise_text(choice) for choice in choices]
+    option = plainer[ord(letter) - 65]
+    if _FORMULA.search(said) or {*_DIGITS.findall(words)} != {*_DIGITS.findall(option)} or not _WORD.search(option):
+        return None
+    return letter if parse_answer("option", f"#### {words}", plainer) == letter else None
 
 
 def _letter_said(said: str, choices: Sequence[str]) -> str | None:

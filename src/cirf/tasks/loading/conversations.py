@@ -66,7 +66,7 @@ def conversation(turns: Sequence[Any], where: str) -> tuple[str, str]:
         parts = given["content"] if isinstance(given.get("content"), list) else []
         thinks = _thought_beside(given) or any(isinstance(part, Mapping) and _is_thought(part) for part in parts)
         raise RowError(where, f"the assistant's last turn {'has thoughts but no answer' if thinks else 'is empty'}")
-    if split_thoughts(target)[1] == "\n".join(_calls(turns_given[last])):
+    if (calls := "\n".join(_calls(turns_given[last]))) and split_thoughts(target)[1] == calls:
         message = "the assistant's last turn only calls tools; add its answer, or leave the row out"
         raise RowError(where, message, "the assistant's last turn only calls tools")
     after = [(role, "\n".join(filter(None, split_thoughts(text)))) for role, text in said[asks + 1 : -1] if role != "system"]

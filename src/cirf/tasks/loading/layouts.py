@@ -185,7 +185,7 @@ def plain_row(
     if is_text(row.get("answer")) and is_text(row.get("rationale")) and not has_options(row):
         row["answer"] = from_sentence(row["answer"], row["rationale"], str(row.get("question", "")))
     if is_text(row.get("answer")):
-        row["answer"] = without_marks(row["answer"])
+        row["answer"] = without_marks((delimiter and split_thoughts(row["answer"], own_names=False)[1]) or row["answer"])
     _put_context_first(row, where, columns or {}, passages)
     return with_choices(row, where)
 

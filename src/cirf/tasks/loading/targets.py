@@ -9,7 +9,16 @@ import re
 from collections.abc import Sequence
 from fractions import Fraction
 
-from cirf.tasks.parsing.anchors import ENCLOSED, SENTENCE_END, anchors, last_sentence, outright, places, states_answer_only
+from cirf.tasks.parsing.anchors import (
+    ENCLOSED,
+    SENTENCE_END,
+    anchors,
+    first_sentence,
+    last_sentence,
+    outright,
+    places,
+    states_answer_only,
+)
 from cirf.tasks.parsing.numeric import number_value, parse_number
 from cirf.tasks.parsing.options import CHOICE_IS, IS_RIGHT
 from cirf.tasks.parsing.texts import bare_quantity, block_of, tidy
@@ -59,6 +68,13 @@ _NO_RESULT = re.compile(  # a number that is still to be used, or a bound: "Fina
     re.I,
 )
 _CORRECTS = re.compile(r"\b(?:but|however|wait|actually|wrong|incorrect|mistake|trap)\b", re.I)
+_SUPPOSED = re.compile(  # not "I would say"
+    r"\b(?:(?:one|you|people|some|someone|many|students?)\s(?:might|may|could|would|will|often)|tempt(?:ed|ing)\sto|easy\sto"
+    r"|it (?:might|may|could) seem)\b",
+    re.I,
+)
+_CONDITIONAL = re.compile(r"\bwould be\W*\Z", re.I)
+_IF = re.compile(r"\b(?:if|unless)\b", re.I)
 _LEADS = re.compile(
     r"\W*(?:that|this|it|which)(?:['’]s|\s(?:is|makes|leaves|gives|means|comes|totals|equals))\b|.*\bin total\W*\Z", re.I
 )
@@ -130,7 +146,7 @@ def split_answer(text: str) -> tuple[str | None, str | None]:
     if _is_program(rest):
         return text.strip(), None
     tagged = rest != said.strip()
-    summary = [tidy(outright(kind, text).rstrip("" if kind in ENCLOSED else "! *")) for kind, text in anchors(rest)]
+    summary = [tidy(outright(kind, text).rstrip("" if kind in ENCLOSED else "! *")) for kind, text in unhedged(rest)]
     answer = next(filter(None, reversed(summary)), None)
     if answer is not None and (corrected := _corrected(rest)) is not None:
         answer = corrected
@@ -145,8 +161,8 @@ def split_answer(text: str) -> tuple[str | None, str | None]:
             return text.strip(), None
         labelled = _concluded(rest) if label else None
         return thought or None, rest.strip() if labelled is None else _bare(labelled)
-    if answer is None and (headed := _headed(rest)):
-        return _thinking(thought, rest[: headed.start()].strip()) or None, _bare(tidy(headed[1]))
+    if answer is None and (headed := _headed(rest)) is not None:
+        return _thinking(thought, headed[0]) or None, headed[1]
     if answer is None and (alone := _ALONE_AT_END.search(rest)):
         before = rest[: alone.start()].strip()
         answer = alone[2] or (alone[1] if _SENTENCE.fullmatch(alone[1]) else tidy(alone[1].rstrip("!")))
@@ -159,11 +175,28 @@ def split_answer(text: str) -> tuple[str | None, str | None]:
     return _without_answer(rest) or None, _bare(answer)
 
 
-def _headed(text: str) -> re.Match[str] | None:
-    """An answer alone below a heading, and not *So the number of pens is 17.*"""
+def _headed(text: str) -> tuple[str, str] | None:
+    """What precedes a heading and the answer alone below it; ``None`` where the line below it concludes with something else than
+    all of it, as in ``x = 17``, ``17 apples!`` and *So the number of pens is 17.*"""
     found = _HEADED.search(text)
-    alone = found and is_bare_answer(found[1]) and not (_SENTENCE.fullmatch(found[1]) and _concluded(text))
-    return found if alone else None
+    if found is None or not is_bare_answer(found[1]):
+        return None
+    answer = _bare(tidy(found[1]))
+    concluded = None if number_value(answer) is not None else _concluded(text)
+    return (text[: found.start()].strip(), answer) if concluded is None or _bare(concluded) == answer else None
+
+
+def unhedged(text: str) -> list[tuple[str, str]]:
+    """The anchors of a text without those that only suppose an answer (*You might think the answer is 5.*), unless all do."""
+    found = places(text)
+    sure = [each for each in found if not (each[1] == "phrase" and _supposes(text[: each[0]], each[2]))]
+    return [(kind, said) for _, kind, said in sure or found]
+
+
+def _supposes(before: str, said: str) -> bool:
+    opening = BETWEEN_SENTENCES.split(before.rpartition("\n")[2])[-1]
+    conditional = _CONDITIONAL.search(opening) is not None and _IF.search(first_sentence(said)) is not None
+    return conditional or _SUPPOSED.search(opening) is not None
 
 
 def _thinking(thought: str, rest: str) -> str:

@@ -4,6 +4,8 @@ import re
 from collections.abc import Callable, Hashable, Sequence
 from typing import TypeVar
 
+from cirf.text.numerals import word_value
+
 _Answer = TypeVar("_Answer", bound=Hashable)
 
 SAID = r"(?=([^\n]{0,2000}))"  # in a pattern: the text after it on the line, as one group, up to 2,000 characters
@@ -29,10 +31,16 @@ _ANSWER_IS_NOT = re.compile(
     + SAID,
     re.I,
 )
-_TAG = r"(?:(?:final[_ ]?)?answer|final)"
+_TAG = r"(?:final[_ ]?)?answer"
 _TAGGED = re.compile(rf"<({_TAG})>(?:((?:(?!</?{_TAG}>).)*)</\1>|((?:(?!<{_TAG}>)[^\n])*))", re.I | re.S)
-_MARKED = re.compile(
-    rf"(?:<\|{_TAG}\|>|\[{_TAG}\])(?P<said>(?:(?!<\||\[/?{_TAG}\]).)*)(?:<\|/{_TAG}\|>|\[/{_TAG}\])", re.I | re.S
+_NAME = rf"(?P<name>{_TAG}|final)"
+_MARKED = tuple(  # of marks that prose has too ("quarter, semi, <final>") pairs that begin a line or follow closed thoughts
+    re.compile(pattern, re.I | re.M)
+    for pattern in (
+        rf"<\|{_NAME}\|>[\s:]*(?P<said>(?:(?!<\|)[\s\S])*?)\s*<\|/(?P=name)\|>",
+        rf"(?:^|</\w+>|\[/\w+\])[ \t]*\[{_NAME}\][\s:]*(?P<said>(?:(?!\[/?(?P=name)\])[\s\S])*?)\s*\[/(?P=name)\]",
+        r"(?:^|</\w+>|\[/\w+\])[ \t]*<final>[\s:]*(?P<said>(?:(?!</?final>)[\s\S])*?)\s*</final>",
+    )
 )
 _BETWEEN_BOXES = re.compile(r"[\s$()\\]*(?:,|\bor\b|\band\b|\\text\s*\{\s*(?:or|and)\s*\})[\s$()\\]*\\boxed\s*\{")
 _ANSWER_TO_IS = re.compile(r"\banswer\s+(?:to|for|of|that|which)\s[^.:\n=]{0,160}?\bis\b\s*:?\s*" + SAID, re.I)
@@ -55,7 +63,8 @@ def places(text: str, *extra: re.Pattern[str]) -> list[tuple[int, str, str]]:
     for match in _TAGGED.finditer(text):
         group = 2 if match[2] is not None else 3
         found.append((match.start(group), "tagged", match[group]))
-    found += [(match.start("said"), "tagged", match["said"]) for match in _MARKED.finditer(text)]
+    for pattern in _MARKED:
+        found += [(match.start("said"), "tagged", match["said"]) for match in pattern.finditer(text)]
     for pattern in (_ANSWER_IS, _ANSWER_TO_IS, _ANSWER_ELSEWHERE, *extra):
         found.extend((match.start(1), "phrase", match[1]) for match in pattern.finditer(text))
     found.extend((match.start(1), "phrase", f"not {match[1]}") for match in _ANSWER_IS_NOT.finditer(text))
@@ -147,10 +156,14 @@ def states_answer_only(sentence: str) -> bool:
     return _ANSWERS.match(sentence) is not None or (not _WORD.search(BOX.sub("", sentence)) and "=" not in sentence)
 
 
-_LEAD = re.compile(  # of an answer, in small letters: "simply 100", but not the band "Simply Red"
-    r"(?:(?:then|therefore|thus|hence|simply|clearly|obviously|indeed|exactly|precisely|approximately|roughly|just|equal to)\b"
-    r"[\s,]+)+(?=[^\s,.])"
+_LEAD = re.compile(  # of an answer, in small letters: "therefore Paris", "simply 100"; not "Simply Red", nor "just war"
+    r"(?:(?:therefore|thus|hence)[\s,]+(?:(?:clearly|obviously|indeed)[\s,]+)?)+(?=[^\s,.])"
 )
+_ADVERBS = re.compile(
+    r"(?:(?:then|simply|clearly|obviously|indeed|exactly|precisely|approximately|roughly|just)[\s,]+)*(?P<equal>equal to\s+)?"
+)
+_LETTER = re.compile(r"\W{0,3}[A-HJ]\W*(?:\Z|(?:because|since)\b)")  # of an option
+_FORMULA = re.compile(r"[\"*(]{0,3}(?:[-+−]?\s?[$€£¥]?\s?\.?\d|\$|[-+−]?\\|[-+−]?\(?[A-Za-z]\d?(?:\s[-−]\s|\s?[=+*/^<>≤≥]))")
 
 
 def outright(anchor: str, said: str) -> str:
@@ -158,7 +171,12 @@ def outright(anchor: str, said: str) -> str:
     if anchor in ENCLOSED:
         return said
     sentence = first_sentence(said).lstrip(", ")
-    return sentence[lead.end() :] if (lead := _LEAD.match(sentence)) else sentence
+    sentence = sentence[lead.end() :] if (lead := _LEAD.match(sentence)) else sentence
+    adverbs = _ADVERBS.match(sentence)
+    rest = sentence[adverbs.end() :] if adverbs else sentence
+    lettered = adverbs is not None and not adverbs["equal"] and _LETTER.match(rest)
+    counts = _FORMULA.match(rest) or word_value(rest.rstrip(".! ")) is not None
+    return rest if lettered or counts else sentence
 
 
 def first_sentence(text: str) -> str:

@@ -39,7 +39,7 @@ from cirf.tasks.parsing.words import parse_truth, parse_validity, parse_yesno
 
 __all__ = ["anchors", "equal_answers", "mentions", "normalise_text", "number_value", "parse_answer"]
 
-READING = 10
+READING = 11
 """Raised with the tasks' versions when parsing changes: a user's own task has no version of ours, and this one triggers parsing
 its answers again."""
 _CHECKED: frozenset[AnswerKind] = frozenset({"number", "option", "yesno", "truth", "validity"})

@@ -43,7 +43,7 @@ _ANSWER = r"(?:final[_ ]?)?(?:answer|response|output|solution|result)|final"
 _WITHIN = ("tagged", "barred", "squared", "solved", "begun")
 _WRAPPED = re.compile(
     rf"\A\s*(?:<(?P<name>{_ANSWER})>(?P<tagged>.*)</(?P=name)>|<\|(?P<bar>{_ANSWER})\|>(?P<barred>.*)<\|/(?P=bar)\|>"
-    rf"|\[(?P<square>{_ANSWER})\](?P<squared>.*)\[/(?P=square)\]"
+    rf"|\[(?P<square>{_ANSWER})\]:?(?P<squared>.*)\[/(?P=square)\]"
     r"|<\|begin_of_solution\|>(?P<solved>.*)<\|end_of_solution\|>"
     r"|\[BEGIN FINAL RESPONSE\](?P<begun>.*)\[END FINAL RESPONSE\])\s*\Z",
     re.S | re.I,
@@ -84,10 +84,13 @@ def split_thoughts(text: str, own_names: bool = True) -> tuple[str, str]:
 
 def declared(text: str, delimiter: Sequence[str]) -> str:
     """A text with its thoughts in ``<think>`` tags, by the pair of marks around them, or by the last of the one mark between them
-    and the answer, where it is on a line of its own if it ever is."""
+    and the answer, where it is on a line of its own if it ever is. One more at the end of the text is left out."""
     if not delimiter:
         return text
     opening, *closing = delimiter
+    last, whole = (closing or delimiter)[0], text.rstrip()
+    if whole.endswith(last) and (not closing or whole.count(last) > whole.count(opening)):  # it sets nothing off
+        text = whole.removesuffix(last).rstrip()
     if closing:
         return text.replace(opening, "<think>").replace(closing[0], "</think>")
     apart = re.split(rf"^[ \t]*{re.escape(opening)}[ \t]*$", text, flags=re.M)
