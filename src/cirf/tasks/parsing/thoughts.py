@@ -100,14 +100,15 @@ def declared(text: str, delimiter: Sequence[str]) -> str:
 
 def thoughts_apart(output: str) -> tuple[str, str]:
     """The thoughts of a model's answer and the rest, as `split_thoughts` gives them; but an answer may also name such marks. Its
-    thoughts open it, or end at a closing mark that text follows. The output unchanged if it has none."""
+    thoughts open it, begin at ``<think>``, or end at a closing mark that text follows. The output unchanged if it has none."""
     marks, end = list(_MARK.finditer(output)), len(output)
     while marks and _closes(marks[-1]) and not output[marks[-1].end() : end].strip():
         end = marks.pop().start()
     if not marks:
         return split_thoughts(output, own_names=False) if end == len(output) else ("", output)
     first = marks[0]
-    opens = not _closes(first) and not output[: first.start()].strip() and bool(output[first.end() : end].strip())
+    begins = "think" in first[0].casefold() or not output[: first.start()].strip()
+    opens = begins and not _closes(first) and bool(output[first.end() : end].strip())
     return split_thoughts(output[:end], own_names=False) if opens or _closes(first) else ("", output)
 
 
