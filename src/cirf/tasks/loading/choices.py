@@ -283,9 +283,8 @@ def chosen(row: Mapping[str, Any], text: str, found: str | None, where: str) -> 
     if found is None:  # "So the iron is heavier."
         return parse_answer("option", rest, choices)
     within = re.compile(rf"(?<![\w.]){re.escape(found)}(?!\w)")
-    whole = [
-        each.split("\n")[0].strip() for each in said if within.search(tidy(each)) or bare_quantity(tidy(each)) == found
-    ]  # not one that the text corrects
+    lines = [each.split("\n")[0].strip() for each in said]
+    whole = [each for each in lines if within.search(tidy(each)) or bare_quantity(tidy(each)) == found]  # not a corrected one
     for each in (*whole, *(first_sentence(each) for each in whole), found):
         for part in (each, _REASON.split(each, maxsplit=1)[0]):
             if not _LETTER.fullmatch(tidy(part)) and (place := _same_option(part, choices)) is not None:
