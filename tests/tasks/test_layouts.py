@@ -1124,7 +1124,8 @@ def test_marks_of_an_answer_after_thoughts_are_no_part_of_it(end: str) -> None:
 def test_thoughts_alone_are_read_where_they_end_in_an_answer(closed: str) -> None:
     row = plain_row({"prompt": ASKED, "completion": f"<think>{WORK}\nSo the answer is 28.{closed}"}, "here")
     assert (row["answer"], row["rationale"]) == ("28", WORK)
-    for text in (f"<think>{WORK}{closed}", f"<think>The answer is 5? No.\n{WORK}{closed}"):
+    others = (f"The answer is 5? No.\n{WORK}", f"{WORK}\nThe answer is not 5.")
+    for text in (f"<think>{said}{closed}" for said in (WORK, *others)):
         with pytest.raises(RowError, match="no answer is found"):
             plain_row({"prompt": ASKED, "completion": text}, "rows, row 0")
 
@@ -1143,6 +1144,9 @@ def test_thoughts_alone_are_read_where_they_end_in_an_answer(closed: str) -> Non
         (["1.5", "1", "5"], "1.50", "A"),
         (["Dr. No", "No", "Yes"], "Dr. No", "A"),
         (["5", "-5"], "x = -5", "B"),
+        (["a/b", "a", "b"], "a / b", "A"),
+        (["3x^2", "3x", "3"], "3x", "B"),
+        (["E. coli", "S. aureus"], "E. coli", "A"),
         (["x>3", "x<3"], "(B) $x < 3$", "B"),
         (["3 apples", "5 apples"], "B: 5 apples", "B"),
         (["3 apples", "5 apples"], "6 apples", None),
@@ -1200,6 +1204,9 @@ def test_a_letter_that_is_right_elsewhere_is_no_option_of_a_question() -> None:
         ("New York City", "New York City"),
         ("November 5, 1990", "November 5, 1990"),
         ("yes", "yes"),
+        ("No, because 28 is less.", "No"),
+        ("May 3", "May 3"),
+        ("x + 1", "x + 1"),
     ],
 )
 def test_a_line_below_a_heading_is_read_as_a_last_line(line: str, answer: str) -> None:

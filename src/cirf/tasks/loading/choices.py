@@ -19,7 +19,7 @@ from cirf.tasks.loading.targets import unhedged
 from cirf.tasks.parsing.anchors import anchors, first_sentence, last_sentence
 from cirf.tasks.parsing.answers import normalise_text, parse_answer
 from cirf.tasks.parsing.options import CHOICE_IS, IS_RIGHT, listed_options, without_letters
-from cirf.tasks.parsing.texts import same_text, tidy
+from cirf.tasks.parsing.texts import bare_quantity, same_text, tidy
 from cirf.tasks.parsing.thoughts import split_thoughts, unwrapped
 
 _COLUMN = re.compile(r"(?P<series>|options?|choices?|opt?|ending|answer|sol|alternative)(?P<place>[a-j]|\d)")
@@ -282,13 +282,16 @@ def chosen(row: Mapping[str, Any], text: str, found: str | None, where: str) -> 
         return letter or found
     if found is None:  # "So the iron is heavier."
         return parse_answer("option", rest, choices)
-    if _LETTER.fullmatch(found):
-        return found
-    whole = [each.split("\n")[0].strip() for each in said if found in tidy(each)]  # not one that the text corrects
+    within = re.compile(rf"(?<![\w.]){re.escape(found)}(?!\w)")
+    lines = [each.split("\n")[0].strip() for each in said]
+    whole = [each for each in lines if within.search(tidy(each)) or bare_quantity(tidy(each)) == found]  # not a corrected one
     for each in (*whole, *(first_sentence(each) for each in whole), found):
         for part in (each, _REASON.split(each, maxsplit=1)[0]):
-            if (place := _same_option(part, choices)) is not None:
-                return chr(65 + place)
+            if not _LETTER.fullmatch(tidy(part)) and (place := _same_option(part, choices)) is not None:
+                letter = chr(65 + place)
+                return choices[place] if normalise_text(letter) in map(normalise_text, choices) else letter
+    if _LETTER.fullmatch(found):
+        return found
     return next(filter(None, (_named_option(each, choices) for each in (*whole, found))), found)
 
 

@@ -185,7 +185,7 @@ def plain_row(
     if is_text(row.get("answer")) and is_text(row.get("rationale")) and not has_options(row):
         row["answer"] = from_sentence(row["answer"], row["rationale"], str(row.get("question", "")))
     if is_text(row.get("answer")):
-        row["answer"] = without_marks((delimiter and split_thoughts(row["answer"], own_names=False)[1]) or row["answer"])
+        row["answer"] = without_marks(_beside(row["answer"], delimiter) if delimiter else row["answer"])
     _put_context_first(row, where, columns or {}, passages)
     return with_choices(row, where)
 
@@ -195,6 +195,13 @@ def _both(row: Mapping[str, Any], text: str, where: str, guess: bool) -> tuple[s
     it may ``guess``."""
     rationale, answer = split_answer(text)
     return rationale, chosen(row, text, answer, where) if guess or answer is not None else None
+
+
+def _beside(answer: str, delimiter: Sequence[str]) -> str:
+    """An answer beside a rationale without what a delimiter sets off before it, or a delimiter after it."""
+    last = "</think>" if len(delimiter) > 1 else delimiter[0]
+    barer = answer.strip().removesuffix(last).rstrip()
+    return split_thoughts(barer, own_names=False)[1] or barer or answer
 
 
 def _class(row: Mapping[str, Any]) -> str | None:

@@ -13,6 +13,7 @@ from cirf.tasks.parsing.anchors import (
     ENCLOSED,
     SENTENCE_END,
     anchors,
+    denial,
     first_sentence,
     last_sentence,
     outright,
@@ -46,6 +47,12 @@ _LABEL = re.compile(
 )
 _HEADED = re.compile(  # a last line below "=== ANSWER ===" or "## Final answer"
     r"(?:^|\n)[ \t]*(?!\w)[=#*_-]+[ \t]*(?:final[ \t]+)?answer[ \t]*[=*_#:-]*[ \t]*\n\s*(?:[-*•][ \t]+)?([^\n]+?)\s*\Z", re.I
+)
+_MONTH = r"(?:january|february|march|april|may|june|july|august|september|october|november|december)"
+_IS_WHOLE = re.compile(  # a verdict with its reason, a date or an expression, whose number alone is no answer
+    rf"\W*(?:(?:yes|no|true|false)\b|.*(?:\b{_MONTH}\s\d|\d(?:st|nd|rd|th)?\s(?:of\s)?{_MONTH}\b)"
+    r"|(?=.*[a-z])(?!.*(?:[a-z]{2}|=)))",
+    re.I,
 )
 _HEADING = re.compile(r"\b(?:answer|conclusion|summary|result)(?:\s+is)?\W*$", re.I)
 _BOLD = re.compile(r"\*\*([^*\n]+)\*\*")
@@ -138,7 +145,7 @@ def ended(text: str) -> str:
 def split_answer(text: str) -> tuple[str | None, str | None]:
     """The rationale and the answer of a text that holds both; ``None`` for a missing one."""
     thought, said = split_thoughts(text := ended(text))
-    if thought and not said and anchors(last_sentence(thought)):  # the answer is in the thoughts
+    if thought and not said and any(not denial(each)[0] for _, each in anchors(last_sentence(thought))):  # the answer is there
         thought, said = "", (text := thought)
     rest = unwrapped(said)
     if (block := block_of(rest)) is not None:
@@ -182,7 +189,7 @@ def _headed(text: str) -> tuple[str, str] | None:
     if found is None or not is_bare_answer(found[1]):
         return None
     answer = _bare(tidy(found[1]))
-    concluded = None if number_value(answer) is not None else _concluded(text)
+    concluded = None if number_value(answer) is not None or _IS_WHOLE.match(found[1]) else _concluded(text)
     return (text[: found.start()].strip(), answer) if concluded is None or _bare(concluded) == answer else None
 
 

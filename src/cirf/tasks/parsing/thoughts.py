@@ -90,7 +90,8 @@ def declared(text: str, delimiter: Sequence[str]) -> str:
     opening, *closing = delimiter
     last, whole = (closing or delimiter)[0], text.rstrip()
     if whole.endswith(last) and (not closing or whole.count(last) > whole.count(opening)):  # it sets nothing off
-        text = whole.removesuffix(last).rstrip()
+        barer = whole.removesuffix(last).rstrip()
+        text = barer if last in barer else text
     if closing:
         return text.replace(opening, "<think>").replace(closing[0], "</think>")
     apart = re.split(rf"^[ \t]*{re.escape(opening)}[ \t]*$", text, flags=re.M)
