@@ -1252,3 +1252,9 @@ def test_a_delimiter_in_an_answer_or_after_it_is_no_part_of_it(marks: list[str])
     text = f"{WORK} ||| 28 |||" if len(marks) == 1 else f"[[T]]{WORK}[[/T]] 28 [[/T]]"
     row = plain_row({"question": ASKED, "completion": text}, "here", delimiter=marks)
     assert (row["answer"], row["rationale"]) == ("28", WORK)
+
+
+def test_an_option_named_in_passing_is_not_the_answer() -> None:
+    text = "The answer must be a place with a home of one's own. Of the above, only a town has them."
+    row = plain_row({"question": "Where?", "choices": ["street", "home", "town"], "completion": text}, "here")
+    assert row["answer"] not in ("B", "home")

@@ -307,8 +307,8 @@ def _same_option(said: str, choices: Sequence[str]) -> int | None:
 
 
 def _named_option(said: str, choices: Sequence[str]) -> str | None:
-    """The letter that a phrase begins with, or of the only option that it names in words. A part of a formula is no option, and
-    neither is a number of it; a phrase that only supposes names none."""
+    """The letter that a phrase begins with, or of the only option that it names, without a number at its beginning. A part of a
+    formula is no option, and neither is a number of it; a phrase that only supposes names none."""
     said = _FENCES.sub(r"\1", first_sentence(said))
     letter = None if _UNSURE.search(said) else parse_answer("option", f"#### {said}", choices)
     if letter is None or ((front := _FRONT.match(said)) and front[1] == letter):
@@ -316,6 +316,9 @@ def _named_option(said: str, choices: Sequence[str]) -> str | None:
     words, plainer = normalise_text(said), [normalise_text(choice) for choice in choices]
     option = plainer[ord(letter) - 65]
     if _FORMULA.search(said) or {*_DIGITS.findall(words)} != {*_DIGITS.findall(option)} or not _WORD.search(option):
+        return None
+    begins = re.match(rf"(?:(?:an?|the) )?{re.escape(option)}(?!\w)", words)
+    if not begins and not _DIGITS.search(option):  # "a place with a group of homes" is no "home"
         return None
     return letter if parse_answer("option", f"#### {words}", plainer) == letter else None
 

@@ -35,7 +35,7 @@ from cirf.tasks.parsing.answers import normalise_text, number_value
 from cirf.tasks.parsing.texts import without_marks
 from cirf.tasks.parsing.thoughts import declared, split_thoughts
 from cirf.tasks.steps import numbers_in, worked_out
-from cirf.text.sentences import BETWEEN_SENTENCES
+from cirf.text.sentences import BETWEEN_SENTENCES, whole_words
 
 _QUESTIONS = (
     *("prompt", "problem", "instruction", "query", "input", "statement", "claim", "question_stem"),
@@ -73,18 +73,8 @@ _CLASSES = (  # the same, if the rationale ends with it; else it may be a note o
 _DENIES = re.compile(r"\b(?:not|no|never|nor)\b|n['’]t\b", re.I)
 _RATES = re.compile(r"\b(?:rat|scor|star|priorit|severit|level|class)", re.I)
 _RATIONALES = (
-    *(
-        "cot",
-        "reasoning_content",
-        "reasoning",
-        "explanation",
-        "chain_of_thought",
-        "thinking",
-        "thought",
-        "think",
-        "reasoning_details",
-    ),
-    *("long_answer", "exp"),
+    *("cot", "reasoning_content", "reasoning", "explanation", "chain_of_thought", "thinking", "thought", "think"),
+    *("reasoning_details", "long_answer", "exp"),
     *("reason", "justification", "reasoning_steps", "solution_steps", "reasoning_trace", "thought_process", "thoughts"),
     *("worked_solution", "working", "analysis", "derivation", "explanation_1", "deepseek_reasoning", "thinking_trajectories"),
     *("cot_content", "complex_cot", "long_cot", "abstractive_explanation", "proof", "support", "why", "steps"),
@@ -551,7 +541,7 @@ def _guessed(row: Mapping[str, Any]) -> str:
 
 
 def _has(text: str, value: str) -> bool:
-    return re.search(rf"(?<!\w){re.escape(value)}(?!\w)", text, re.I) is not None
+    return re.search(whole_words(re.escape(value), value), text, re.I) is not None
 
 
 def _target(row: dict[str, Any], where: str) -> str | None:
